@@ -1,0 +1,117 @@
+"""The request trace that a replay reads: arrivals, keys, prompt blocks and lengths, never any text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Blocks", "Trace"]
+
+
+class Blocks(NamedTuple):
+    """Prompt blocks of all requests in compressed sparse rows.
+
+    Request ``i`` holds ``ids[offsets[i]:offsets[i + 1]]``, first block first. Equal ids mean equal
+    prefixes up to and including that block (the ids are chained, as in vLLM's prefix caching).
+    """
+
+    offsets: NDArray[np.int64]  # [n + 1]
+    ids: NDArray[np.int64]  # [offsets[-1]]
+
+    @classmethod
+    def from_lists(cls, rows: Sequence[Sequence[int]]) -> Blocks:
+        """Pack one sequence of block ids per request."""
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        ids = np.fromiter((b for row in rows for b in row), dtype=np.int64, count=int(offsets[-1]))
+        return cls(offsets, ids)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Requests in order of arrival.
+
+    Parameters
+    ----------
+    arrival_s : float64[n]
+        Seconds from the start, finite, >= 0, not decreasing.
+    key : int64[n]
+        Index of the routing key of each request; an index into the workload's rates and ``key_names``.
+    blocks : Blocks or (offsets, ids) or sequence of sequences
+        Chained prefix-block ids of each prompt; ``ceil(prompt_tokens / block_tokens)`` of them per request.
+    prompt_tokens, output_tokens : int64[n]
+        Lengths; at least 1 prompt token and 1 output token.
+    block_tokens : int
+        Tokens in a full block.
+    key_names : sequence of str, optional
+        Name of each key index; may be empty when only indices are known.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and the first bad index.
+    """
+
+    arrival_s: NDArray[np.float64]
+    key: NDArray[np.int64]
+    blocks: Blocks
+    prompt_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    block_tokens: int
+    key_names: Sequence[str] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "arrival_s", np.ascontiguousarray(self.arrival_s, dtype=np.float64))
+        for name in ("key", "prompt_tokens", "output_tokens"):
+            put(self, name, _whole(name, getattr(self, name)))
+        blocks = self.blocks
+        if isinstance(blocks, tuple) and len(blocks) == 2 and isinstance(blocks[0], np.ndarray):
+            put(self, "blocks", Blocks(_whole("blocks.offsets", blocks[0]), _whole("blocks.ids", blocks[1])))
+        elif not isinstance(blocks, Blocks):
+            put(self, "blocks", Blocks.from_lists(blocks))
+        self._check()
+
+    def _check(self) -> None:
+        n = len(self.arrival_s)
+        for name in ("arrival_s", "key", "prompt_tokens", "output_tokens"):
+            array = getattr(self, name)
+            if array.ndim != 1 or len(array) != n:
+                raise ValueError(f"{name}: expected shape ({n},), got {array.shape}")
+        if int(self.block_tokens) < 1:
+            raise ValueError(f"block_tokens: {self.block_tokens} is not a positive whole number")
+        _refuse("arrival_s", self.arrival_s, ~np.isfinite(self.arrival_s) | (self.arrival_s < 0), "a finite time >= 0")
+        if n > 1:
+            steps_back = np.concatenate(([False], np.diff(self.arrival_s) < 0))
+            _refuse("arrival_s", self.arrival_s, steps_back, "at or after the arrival before it")
+        _refuse("key", self.key, self.key < 0, "an index >= 0")
+        if len(self.key_names):
+            _refuse("key", self.key, self.key >= len(self.key_names), f"below {len(self.key_names)} key names")
+        _refuse("prompt_tokens", self.prompt_tokens, self.prompt_tokens < 1, "at least 1")
+        _refuse("output_tokens", self.output_tokens, self.output_tokens < 1, "at least 1")
+        offsets, ids = self.blocks
+        if offsets.shape != (n + 1,) or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
+            raise ValueError(f"blocks.offsets: must be {n + 1} non-decreasing values from 0 to {len(ids)}")
+        tiles = -(-self.prompt_tokens // self.block_tokens)
+        _refuse("blocks", np.diff(offsets), np.diff(offsets) != tiles, "ceil(prompt_tokens / block_tokens) blocks")
+        _refuse("blocks.ids", ids, ids < 0, "an id >= 0")
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+
+def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"{name}: whole numbers expected, got dtype {array.dtype}")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def _refuse(name: str, values: NDArray[np.generic], bad: NDArray[np.bool_], want: str) -> None:
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise ValueError(f"{name}[{at}] = {values[at]}: expected {want}")
