@@ -1,0 +1,8 @@
+"""From key rates to a routing table, and the policies that dispatch by it. Pure: numpy and numba only."""
+
+from planner.routing.build import build_table, replicas_needed
+from planner.routing.policies import POLICIES, Policy
+from planner.routing.split import canary_share
+from planner.routing.table import RoutingTable
+
+__all__ = ["POLICIES", "Policy", "RoutingTable", "build_table", "canary_share", "replicas_needed"]
