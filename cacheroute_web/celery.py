@@ -1,0 +1,61 @@
+"""The Celery application: `celery -A cacheroute_web worker`, `celery -A cacheroute_web beat`."""
+
+from __future__ import annotations
+
+import logging.config
+import os
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+from celery.signals import setup_logging, worker_init, worker_ready
+from django_structlog.celery.steps import DjangoStructLogInitStep
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "cacheroute_web.settings")
+
+app = Celery("cacheroute")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks(["planner"])
+app.steps["worker"].add(DjangoStructLogInitStep)
+
+
+@setup_logging.connect
+def configure_logging(**_: Any) -> None:
+    """Keep Django's logging in workers: Celery's own set-up stays out once this signal has a receiver."""
+    from django.conf import settings
+
+    logging.config.dictConfig(settings.LOGGING)
+
+
+@worker_init.connect
+def warm_up(**_: Any) -> None:
+    """Compile (or load from the cache) the numba kernels before the pool forks.
+
+    Once here instead of once in every pool process: the children inherit the compiled code, also those that
+    replace a killed one, and Celery's 4 s limit on a child's start is never at stake.
+    """
+    import numpy as np
+
+    from planner.routing import build_table
+    from planner.simulation import PROFILES, Trace, replay
+
+    table = build_table(np.array([3.0, 2.0, 1.0]), destinations=2, q_cap=2.0, slots=4)
+    trace = Trace(
+        arrival_s=np.array([0.0, 0.1]),
+        key=np.array([0, 1]),
+        blocks=[[1], [2]],
+        prompt_tokens=np.array([8, 8]),
+        output_tokens=np.array([1, 1]),
+        block_tokens=16,
+    )
+    profile = next(iter(PROFILES.values()))
+    for policy, plan in (("flat", None), ("cacheroute", table)):
+        replay(trace, policy=policy, destinations=2, profile=profile, table=plan)
+
+
+@worker_ready.connect
+def say_ready(**_: Any) -> None:
+    """Tell the supervisor of `make run` that tasks are being taken."""
+    ready_file = os.environ.get("CACHEROUTE_WORKER_READY_FILE")
+    if ready_file:
+        Path(ready_file).touch()

@@ -1,0 +1,32 @@
+"""Run a program that must not outlive the process that started it.
+
+``python -IS guard.py SIGNAL PARENT PROGRAM ARGUMENT...`` asks the kernel (Linux) to send ``SIGNAL`` to this
+process when its parent dies, even by ``kill -9``, and then becomes ``PROGRAM``. The wish survives the exec.
+It is a program of its own, not a ``preexec_fn``, because entering a user namespace (`unshare`) clears the wish:
+it has to be made after that. Elsewhere than on Linux it only execs; the next start then reclaims what is left.
+"""
+
+import ctypes
+import os
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(argv: list[str]) -> None:
+    """Ask for the death signal, check that the parent still lives, exec."""
+    death_signal, parent, *program = argv
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
+            sys.exit(f"guard: prctl: {os.strerror(ctypes.get_errno())}")
+        if os.getppid() != int(parent):  # it died before we asked
+            sys.exit("guard: the starting process is gone")
+    try:
+        os.execvp(program[0], program)  # noqa: S606  a fixed program, no shell
+    except OSError as error:
+        sys.exit(f"guard: {program[0]}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
