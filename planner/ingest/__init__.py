@@ -1,0 +1,15 @@
+"""Outside formats in, workloads out: every fault named by file, row and field, every repair counted."""
+
+from planner.ingest.common import ImportedWorkload, ImportProblem, Notice
+from planner.ingest.formats import FORMATS, detect_format, read_workload
+from planner.ingest.source import open_text
+
+__all__ = [
+    "FORMATS",
+    "ImportProblem",
+    "ImportedWorkload",
+    "Notice",
+    "detect_format",
+    "open_text",
+    "read_workload",
+]

@@ -1,0 +1,245 @@
+"""What every importer returns, and how it refuses: problems, notices, and the imported workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from planner.simulation.trace import Trace
+
+__all__ = [
+    "MAX_KEY_CHARS",
+    "MAX_TOKENS",
+    "ImportProblem",
+    "ImportedWorkload",
+    "Notice",
+    "Notices",
+    "ReadOptions",
+    "dominant_key",
+    "excerpt",
+]
+
+MAX_KEY_CHARS = 512
+# No context window comes near this; above it sums of lengths could leave int64.
+MAX_TOKENS = 2**31 - 1
+_EXCERPT_CHARS = 80
+
+
+def excerpt(value: object) -> str:
+    """Return at most 80 characters of a value, control characters escaped, safe to print on one line."""
+    text = value if isinstance(value, str) else repr(value)
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:_EXCERPT_CHARS])
+    if len(text) > _EXCERPT_CHARS or len(shown) > _EXCERPT_CHARS:
+        return shown[: _EXCERPT_CHARS - 1] + "…"
+    return shown
+
+
+class ImportProblem(Exception):
+    """A file that cannot be imported, and where it goes wrong.
+
+    ``str(problem)`` is one sentence for people that already names file, row and field; the attributes
+    say the same to programs.
+
+    Attributes
+    ----------
+    code : str
+        Stable word for the kind of fault, such as ``not-finite`` or ``duplicate-key``.
+    message : str
+        The fault alone, without its place.
+    file : str
+    row : int or None
+        Line number in the (decompressed) file, from 1; of a record over several lines, its first.
+    field : str or None
+        Column or JSON field.
+    value : str or None
+        At most 80 characters of what was found.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        file: str,
+        row: int | None = None,
+        field: str | None = None,
+        value: object = None,
+    ) -> None:
+        self.code = code
+        self.message = message
+        self.file = file
+        self.row = row
+        self.field = field
+        self.value = None if value is None else excerpt(value)
+        super().__init__(code, message)
+
+    def __str__(self) -> str:
+        place = [self.file]
+        if self.row is not None:
+            place.append(f"row {self.row}")
+        if self.field is not None:
+            place.append(self.field)
+        return f"{', '.join(place)}: {self.message}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Task results are pickled; keyword-only arguments need the help.
+        return (_rebuild, (self.code, self.message, self.file, self.row, self.field, self.value))
+
+    def as_dict(self) -> dict[str, str | int | None]:
+        """Return the fields as JSON-ready values; ``detail`` is the whole sentence."""
+        return {
+            "code": self.code,
+            "detail": str(self),
+            "message": self.message,
+            "file": self.file,
+            "row": self.row,
+            "field": self.field,
+            "value": self.value,
+        }
+
+
+def _rebuild(
+    code: str, message: str, file: str, row: int | None, field: str | None, value: str | None
+) -> ImportProblem:
+    return ImportProblem(code, message, file=file, row=row, field=field, value=value)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A documented repair or a warning, shown beside the imported workload.
+
+    ``count`` is how often it applied, ``first_row`` the first line it applied to (None: the whole file).
+    """
+
+    code: str
+    count: int
+    message: str
+    first_row: int | None = None
+
+    def as_dict(self) -> dict[str, str | int | None]:
+        """Return the fields as JSON-ready values."""
+        return {
+            "code": self.code,
+            "count": self.count,
+            "message": self.message,
+            "first_row": self.first_row,
+        }
+
+
+class Notices:
+    """Collects notices by code, in the order in which they first occurred."""
+
+    def __init__(self, file: str, *, strict: bool) -> None:
+        self._file = file
+        self._strict = strict
+        self._by_code: dict[str, Notice] = {}
+
+    def note(self, code: str, message: str, *, row: int | None = None, count: int = 1) -> None:
+        """Count a warning; the message and row of the first one stand."""
+        seen = self._by_code.get(code)
+        if seen is None:
+            self._by_code[code] = Notice(code, count, message, row)
+        else:
+            self._by_code[code] = Notice(code, seen.count + count, seen.message, seen.first_row)
+
+    def repair(
+        self, code: str, message: str, *, row: int | None = None, field: str | None = None, count: int = 1
+    ) -> None:
+        """Count a repair of the data.
+
+        Raises
+        ------
+        ImportProblem
+            In strict mode, where nothing is repaired.
+        """
+        if self._strict:
+            message = f"{message} Strict import repairs nothing."
+            raise ImportProblem(code, message, file=self._file, row=row, field=field)
+        self.note(code, message, row=row, count=count)
+
+    def as_list(self) -> list[Notice]:
+        """Return the notices collected so far."""
+        return list(self._by_code.values())
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Settings that every format's reader receives; each uses those that concern it."""
+
+    key_depth: int = 2
+    block_tokens: int = 512
+    strict: bool = False
+    max_keys: int = 5_000_000
+    max_requests: int = 5_000_000
+    max_blocks: int = 20_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("key_depth", "block_tokens", "max_keys", "max_requests", "max_blocks"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: {value!r} is not a positive whole number")
+
+
+@dataclass(frozen=True)
+class ImportedWorkload:
+    """What a file says about traffic: the rate of each key and, where it has them, the requests.
+
+    Attributes
+    ----------
+    format : str
+        Name of the format read.
+    key_names : list of str, length B
+        Distinct names, 1 to 512 characters each; the position is the key index.
+    rates : float64[B]
+        Requests per second of each key, finite, >= 0.
+    tenants : list of str, length B, or None
+        Tenant of each key ("" where a row names none); None when the format has no tenants.
+    trace : Trace or None
+        The requests, for formats that hold them.
+    window_s : float
+        Seconds of traffic that the rates were measured over; 0.0 where the file states rates itself.
+    requests : int
+        Requests in the file; 0 where the file states rates itself.
+    rows : int
+        Data rows read, without header and blank lines.
+    notices : list of Notice
+        Repairs and warnings, each counted.
+    parameters : dict
+        Reader settings that shaped the result, JSON-ready: enough to read the file to the same result.
+    source_name : str
+    source_sha256 : str
+        Hex digest of the file's bytes as given (compressed, if it was).
+    source_bytes : int
+        Length of the file as given.
+    prefix_tokens : int64[B] or None
+        Shared prompt prefix of each key in tokens, where the file has it.
+    """
+
+    format: str
+    key_names: list[str] = field(repr=False)
+    rates: NDArray[np.float64] = field(repr=False)
+    tenants: list[str] | None = field(repr=False)
+    trace: Trace | None = field(repr=False)
+    window_s: float
+    requests: int
+    rows: int
+    notices: list[Notice]
+    parameters: dict[str, Any]
+    source_name: str
+    source_sha256: str
+    source_bytes: int
+    prefix_tokens: NDArray[np.int64] | None = field(default=None, repr=False)
+
+
+def dominant_key(weights: NDArray[np.float64] | NDArray[np.int64]) -> tuple[int, float] | None:
+    """Return (index, share) of the key that carries more than half of the total, if one does."""
+    total = float(weights.sum())
+    if total <= 0:
+        return None
+    heaviest = int(np.argmax(weights))
+    share = float(weights[heaviest]) / total
+    return (heaviest, share) if share > 0.5 else None

@@ -1,0 +1,110 @@
+"""The known formats, how one is told from another, and the one function that reads any of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import BinaryIO, NamedTuple
+
+from planner.ingest import mooncake, rates_csv
+from planner.ingest.common import ImportedWorkload, ImportProblem, ReadOptions, excerpt
+from planner.ingest.source import MAX_BYTES, TextSource, open_text
+
+__all__ = ["AUTO", "FORMATS", "Format", "detect_format", "read_workload"]
+
+AUTO = "auto"
+_DEFAULTS = ReadOptions()
+
+
+class Format(NamedTuple):
+    """One outside format: what it holds, how its first line is told, how it is read."""
+
+    holds: str
+    recognise: Callable[[str], bool]
+    read: Callable[[TextSource, ReadOptions], ImportedWorkload]
+
+
+# A new format is one module and one line here. `auto` asks in this order.
+FORMATS: dict[str, Format] = {
+    mooncake.NAME: Format(
+        "JSON Lines of timestamp, input_length, output_length, hash_ids", mooncake.recognise, mooncake.read
+    ),
+    rates_csv.NAME: Format("CSV with columns key, rate", rates_csv.recognise, rates_csv.read),
+}
+
+
+def detect_format(name: str, head: str) -> str:
+    """Return the format of a file from its first line that is not blank; the name only serves messages.
+
+    Raises
+    ------
+    ImportProblem
+        ``empty`` or ``unknown-format``, which lists the known ones.
+    """
+    if not head.strip():
+        raise ImportProblem("empty", "the file is empty, or its first lines are blank.", file=name)
+    for known, form in FORMATS.items():
+        if form.recognise(head):
+            return known
+    message = f"no known format has a first line like {excerpt(head.strip())!r}; known are {_listed()}."
+    raise ImportProblem("unknown-format", message, file=name, row=1, value=head)
+
+
+def read_workload(
+    file: str | os.PathLike[str] | BinaryIO,
+    *,
+    name: str | None = None,
+    format: str = AUTO,
+    key_depth: int = _DEFAULTS.key_depth,
+    block_tokens: int = _DEFAULTS.block_tokens,
+    strict: bool = False,
+    max_keys: int = _DEFAULTS.max_keys,
+    max_bytes: int = MAX_BYTES,
+    max_requests: int = _DEFAULTS.max_requests,
+    max_blocks: int = _DEFAULTS.max_blocks,
+) -> ImportedWorkload:
+    """Read a workload from a file of any known format, plain or gzip-compressed.
+
+    Parameters
+    ----------
+    file : path or binary file
+        Read once from front to back; a file object is left open.
+    name : str, optional
+        File name to show in problems.
+    format : str
+        A name in ``FORMATS``, or ``auto`` to go by the first line.
+    key_depth : int
+        Traces with prompt blocks: how many leading blocks make the routing key.
+    block_tokens : int
+        Traces with prompt blocks: tokens in a block.
+    strict : bool
+        Repair nothing; every repair becomes a problem.
+    max_keys, max_bytes, max_requests, max_blocks : int
+        Limits that bound memory and time; ``max_bytes`` counts decompressed bytes.
+
+    Raises
+    ------
+    ImportProblem
+        Anything wrong with the file; names file, row and field.
+    ValueError
+        A setting that is not a positive whole number.
+    """
+    options = ReadOptions(
+        key_depth=key_depth,
+        block_tokens=block_tokens,
+        strict=strict,
+        max_keys=max_keys,
+        max_requests=max_requests,
+        max_blocks=max_blocks,
+    )
+    with open_text(file, name, max_bytes=max_bytes) as source:
+        if format == AUTO:
+            format = detect_format(source.name, source.first_line())
+        if format not in FORMATS:
+            message = f"format {format!r:.60} is not known; known are {_listed()}."
+            raise source.problem("unknown-format", message, value=format)
+        return FORMATS[format].read(source, options)
+
+
+def _listed() -> str:
+    return "; ".join(f"{name} ({form.holds})" for name, form in FORMATS.items())
