@@ -1,5 +1,8 @@
 """The Django project of CacheRoute Web."""
 
-from cacheroute_web.celery import app as celery_app
+import os
 
-__all__ = ["celery_app"]
+# Shared tasks find their application through this import. The supervisor of `make run` needs none of it and says so:
+# it would start a second later.
+if "CACHEROUTE_SUPERVISOR" not in os.environ:
+    from cacheroute_web.celery import app as celery_app  # noqa: F401

@@ -109,7 +109,8 @@ def guarded(
     *,
     prefix: Sequence[str] = (),
     death_signal: signal.Signals = signal.SIGTERM,
-    output: IO[bytes] | int | None = None,
+    stdout: IO[bytes] | int | None = None,
+    stderr: IO[bytes] | int | None = subprocess.STDOUT,
     env: dict[str, str] | None = None,
     pass_fds: Sequence[int] = (),
     user: int | None = None,
@@ -119,17 +120,19 @@ def guarded(
     Its own group keeps the terminal's Ctrl-C away: the order of stopping is ours. Call from the main thread
     (Linux sends the death signal when the *thread* that started the child ends).
     """
-    guard = [sys.executable, "-IS", str(Path(__file__).with_name("guard.py")), str(int(death_signal)), str(os.getpid())]
+    guard = Path(__file__).with_name("guard.py")
     return subprocess.Popen(
-        [*prefix, *guard, *program],
+        [*prefix, sys.executable, "-IS", str(guard), str(int(death_signal)), str(os.getpid()), *program],
         stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT if output is not None else None,
+        stdout=stdout,
+        stderr=stderr,
         env=env,
         pass_fds=tuple(pass_fds),
         start_new_session=True,
         cwd="/" if prefix or user is not None else None,
-        **({} if user is None else {"user": user, "group": user, "extra_groups": []}),  # type: ignore[call-overload]
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
     )
 
 

@@ -104,6 +104,11 @@ class Postgres:
             self.stop()
             raise
 
+    def revive(self) -> None:
+        """Start again after the server died under us; same errors as ``start``."""
+        self._reclaim()
+        self._launch()
+
     def stop(self) -> None:
         """Fast shutdown (clients are cut, the data folder is left clean), then drop the lock."""
         if self.process is not None:
@@ -130,7 +135,7 @@ class Postgres:
         for prefix, user in (namespace, None), ([], NOBODY):
             try:
                 probe = guarded(
-                    [str(self._bin / "postgres"), "--version"], prefix=prefix, user=user, output=subprocess.DEVNULL
+                    [str(self._bin / "postgres"), "--version"], prefix=prefix, user=user, stdout=subprocess.DEVNULL
                 )
             except (OSError, subprocess.SubprocessError):
                 continue
@@ -146,7 +151,7 @@ class Postgres:
         prefix, user = self._identity
         with self.log.open("ab") as log:
             start = log.tell()
-            status = guarded(command, prefix=prefix, user=user, output=log).wait()
+            status = guarded(command, prefix=prefix, user=user, stdout=log).wait()
         if status != 0:
             raise EmbeddedError(f"{Path(command[0]).name} failed: {tail(self.log, start)} (log: {self.log})")
 
@@ -215,7 +220,7 @@ class Postgres:
         while True:
             with self.log.open("ab") as log:
                 start = log.tell()
-                self.process = guarded(command, prefix=prefix, user=user, death_signal=signal.SIGINT, output=log)
+                self.process = guarded(command, prefix=prefix, user=user, death_signal=signal.SIGINT, stdout=log)
             wait_until(self._settled, deadline - time.monotonic(), self._pause)
             if self.process.poll() is None:
                 if self._ready():

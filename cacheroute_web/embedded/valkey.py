@@ -90,6 +90,11 @@ class Valkey:
             self.stop()
             raise
 
+    def revive(self) -> None:
+        """Start again after the server died under us; same errors as ``start``."""
+        self._reclaim()
+        self._launch()
+
     def stop(self) -> None:
         """Let it write out and end, then drop the lock."""
         if self.process is not None:
@@ -128,7 +133,7 @@ class Valkey:
         ]
         with self.log.open("ab") as log:
             start = log.tell()
-            self.process = guarded(command, output=log)
+            self.process = guarded(command, stdout=log)
         process = self.process
         wait_until(lambda: process.poll() is not None or self._ask("PING") == b"+PONG", START_SECONDS, self._pause)
         if process.poll() is not None or self._ask("PING") != b"+PONG":

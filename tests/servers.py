@@ -1,0 +1,132 @@
+"""Early pytest plugin (`-p tests.servers`): real servers for the tests, and what to do without a system program.
+
+Unless ``DATABASE_URL`` and ``BROKER_URL`` name real servers, an embedded PostgreSQL and Valkey start in a temporary
+folder before Django's settings are read, and stop when pytest ends. A run that was killed with -9 leaves only its
+folder, which the next run removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PREFIX = f"cacheroute-test-{os.getuid()}-"
+# Options with which pytest runs no test.
+NO_TESTS = {"--collect-only", "--co", "--help", "-h", "--version", "-V", "--fixtures", "--markers", "--setup-plan"}
+# System programs that tests may need, and the Debian packages that bring them.
+PACKAGES = {
+    "chromium": "chromium",
+    "docker": "docker.io",
+    "haproxy": "haproxy",
+    "nginx": "nginx-light",
+    "unshare": "util-linux",
+}
+NEEDS = re.compile(r"needs (\S+): apt-get install \S+")
+
+_cleanup = contextlib.ExitStack()
+
+
+def find_program(name: str) -> str | None:
+    """Path of a system program, also where only root's PATH has it."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/local/sbin"])
+    return shutil.which(name, path=path)
+
+
+def need_program(name: str) -> str:
+    """Path of a system program; without it the test is skipped, or fails under CACHEROUTE_REQUIRE_PROGRAMS=1."""
+    found = find_program(name)
+    if found is None:
+        reason = f"needs {name}: apt-get install {PACKAGES[name]}"
+        if os.environ.get("CACHEROUTE_REQUIRE_PROGRAMS") == "1":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason, allow_module_level=True)
+    return found
+
+
+def remove_leftovers() -> None:
+    """Remove folders of runs that were killed: those whose lock nobody holds."""
+    from cacheroute_web.embedded.common import FileLock, Locked
+
+    for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+        lock = FileLock(folder / "run.lock")
+        with contextlib.suppress(Locked, OSError):
+            lock.acquire()
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.release()
+
+
+def start_servers() -> None:
+    """Start what the environment does not name, and point the environment at it."""
+    from cacheroute_web.embedded import Postgres, Valkey
+    from cacheroute_web.embedded.common import FileLock
+
+    remove_leftovers()
+    home = Path(tempfile.mkdtemp(prefix=PREFIX))
+    lock = FileLock(home / "run.lock")
+    lock.acquire()
+    _cleanup.callback(shutil.rmtree, home, ignore_errors=True)
+    _cleanup.callback(lock.release)
+    os.environ["CACHEROUTE_HOME"] = str(home)
+    if not os.environ.get("DATABASE_URL"):
+        postgres = Postgres(home / "postgres", durable=False)
+        postgres.start()
+        _cleanup.callback(postgres.stop)
+        os.environ["DATABASE_URL"] = postgres.url
+    if not os.environ.get("BROKER_URL"):
+        valkey = Valkey(home / "valkey", durable=False)
+        valkey.start()
+        _cleanup.callback(valkey.stop)
+        os.environ["BROKER_URL"] = valkey.url
+
+
+def terminated(_number: int, _frame: Any) -> None:
+    """End the run in order, so that the servers are stopped and the folder is removed."""
+    pytest.exit("terminated", returncode=143)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Iterator[None]:
+    """Set the environment before pytest-django reads the settings."""
+    os.environ["CACHEROUTE_ENV"] = "test"
+    os.environ["CACHEROUTE_SECRET_KEY"] = "only for tests, never for a console that anybody reaches"
+    os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # playwright runs an event loop in the main thread
+    # Kernels compile once for all runs.
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(CHECKOUT / ".pytest_cache" / "numba"))
+    if NO_TESTS & set(args):
+        os.environ.setdefault("DATABASE_URL", "postgres:///none")
+        os.environ.setdefault("BROKER_URL", "memory://")
+    else:
+        signal.signal(signal.SIGTERM, terminated)
+        start_servers()
+    return (yield)
+
+
+def pytest_unconfigure() -> None:
+    """Stop the servers."""
+    _cleanup.close()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Count the tests that a missing system program kept from running."""
+    missing: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if found := NEEDS.search(reason):
+            missing[found.group(1)] += 1
+    if missing:
+        parts = ", ".join(f"{name}: {count}" for name, count in sorted(missing.items()))
+        packages = " ".join(sorted({PACKAGES[name] for name in missing}))
+        terminalreporter.write_line(
+            f"skipped for missing programs: {missing.total()} ({parts}); apt-get install {packages}", yellow=True
+        )
