@@ -136,15 +136,14 @@ class Notices:
     def __init__(self, file: str, *, strict: bool) -> None:
         self._file = file
         self._strict = strict
-        self._by_code: dict[str, Notice] = {}
+        self._first: dict[str, tuple[str, int | None]] = {}
+        self._count: dict[str, int] = {}
 
     def note(self, code: str, message: str, *, row: int | None = None, count: int = 1) -> None:
         """Count a warning; the message and row of the first one stand."""
-        seen = self._by_code.get(code)
-        if seen is None:
-            self._by_code[code] = Notice(code, count, message, row)
-        else:
-            self._by_code[code] = Notice(code, seen.count + count, seen.message, seen.first_row)
+        if code not in self._first:
+            self._first[code] = message, row
+        self._count[code] = self._count.get(code, 0) + count
 
     def repair(
         self, code: str, message: str, *, row: int | None = None, field: str | None = None, count: int = 1
@@ -163,7 +162,7 @@ class Notices:
 
     def as_list(self) -> list[Notice]:
         """Return the notices collected so far."""
-        return list(self._by_code.values())
+        return [Notice(code, self._count[code], message, row) for code, (message, row) in self._first.items()]
 
 
 @dataclass(frozen=True)

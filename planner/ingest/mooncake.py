@@ -164,7 +164,7 @@ class _Reader:
             code, message = "too-large", f"the timestamp is beyond {_MAX_STAMP:,} ms."
         else:
             return
-        raise self.source.problem(code, message, row=row, field="timestamp", value=value)
+        raise self.source.problem(code, message, row=row, field="timestamp", value=_shown(value))
 
     def _check_tokens(self, row: int, field: str, value: Any) -> None:
         if type(value) is not int:
@@ -178,7 +178,7 @@ class _Reader:
             code, message = "too-large", f"over {MAX_TOKENS:,} tokens."
         else:
             return
-        raise self.source.problem(code, message, row=row, field=field, value=value)
+        raise self.source.problem(code, message, row=row, field=field, value=_shown(value))
 
     def _check_ids(self, row: int, prompt: int, ids: Any) -> None:
         """Check the block ids of one prompt and append them."""
@@ -203,7 +203,7 @@ class _Reader:
         else:
             self.ids.fromlist(ids)
             return
-        raise self.source.problem(code, message, row=row, field="hash_ids", value=ids)
+        raise self.source.problem(code, message, row=row, field="hash_ids", value=_shown(ids))
 
     def _key_index(self, row: int, ids: list[int]) -> int:
         head = tuple(ids[: self.options.key_depth])
@@ -320,6 +320,10 @@ def _key_name(head: tuple[int, ...]) -> str:
 def _kind(value: Any) -> str:
     kinds = {str: "text", bool: "true or false", type(None): "null", list: "a list", dict: "an object"}
     return kinds.get(type(value), "a fraction" if type(value) is float else "a number")
+
+
+def _shown(value: Any) -> Any:
+    return "null" if value is None else value
 
 
 def _holds_non_finite(value: Any) -> bool:

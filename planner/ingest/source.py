@@ -21,6 +21,7 @@ MAX_BYTES = 8 * 2**30
 MAX_LINE_CHARS = 16 * 2**20
 _CHUNK = 2**20
 _PEEK_LINES = 1_000
+_MAGIC_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8", "UTF-8"),
@@ -46,6 +47,8 @@ class _HashedReader:
         self.digest = hashlib.sha256()
         self.length = 0
         self.head = self._read_raw(_CHUNK)
+        while len(self.head) < _MAGIC_BYTES and (more := self._read_raw(_CHUNK)):
+            self.head += more  # pipes may give a byte at a time
         self._pending = self.head
 
     def _read_raw(self, size: int) -> bytes:
