@@ -43,8 +43,8 @@ def hash_indices(indices: NDArray[np.integer], salt: int = 0) -> NDArray[np.uint
 
 
 def hash_names(names: Sequence[str]) -> NDArray[np.uint64]:
-    """Hash key names (BLAKE2b, first 8 bytes, big-endian); uint64[len(names)]."""
-    digests = b"".join(hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    """Hash key names: the SHA-256 of the UTF-8 text, as one number modulo 2**64; uint64[len(names)]."""
+    digests = b"".join(hashlib.sha256(name.encode()).digest()[-8:] for name in names)
     return np.frombuffer(digests, dtype=">u8").astype(np.uint64)
 
 
