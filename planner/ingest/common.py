@@ -73,7 +73,7 @@ class ImportProblem(Exception):
         self.message = message
         self.file = file
         self.row = row
-        self.field = field
+        self.field = None if field is None else excerpt(field)  # may come from the file
         self.value = None if value is None else excerpt(value)
         super().__init__(code, message)
 

@@ -278,3 +278,11 @@ def test_conversation_trace(depth, keys):
 def test_synthetic_trace_of_the_same_release():
     workload = read_workload(real("mooncake/synthetic_trace.jsonl.gz"), key_depth=1)
     assert (workload.requests, len(workload.key_names), workload.notices) == (3_993, 2_211, [])
+
+
+def test_field_names_from_the_file_are_safe_to_store_and_send():
+    problem = problem_of(request() + '{"a\\u0000\\ud800": NaN}\n')
+    assert (problem.code, problem.row, problem.field) == ("not-finite", 2, "a\\x00\\ud800")
+    notices = codes(read_bytes(two().replace("{", '{"\\ud800\\u0000": 1, ').encode()))
+    assert "\0" not in notices["extra-fields"].message
+    assert notices["extra-fields"].message.encode()
