@@ -1,0 +1,74 @@
+"""Errors as RFC 9457 problem documents, with a JSON pointer to the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from planner.errors import Refused
+from planner.ingest import ImportProblem
+
+CONTENT_TYPE = "application/problem+json"
+
+
+def problem(status: int, code: str, detail: str, **more: Any) -> Response:
+    """A problem response. `errors` is a list of {pointer, detail}."""
+    body = {"type": "about:blank", "title": code.replace("-", " "), "status": status, "code": code, "detail": detail}
+    body.update({k: v for k, v in more.items() if v is not None})
+    return Response(body, status=status, content_type=CONTENT_TYPE)
+
+
+def problem_handler(error: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's exception handler: domain refusals, faults of files and DRF's own errors, in one form."""
+    if isinstance(error, Refused):
+        response = problem(error.status, error.code, error.message, errors=_pointed(error.field, error.message))
+    elif isinstance(error, ImportProblem):
+        response = problem(
+            400,
+            error.code,
+            str(error),
+            file=error.file,
+            row=error.row,
+            field=error.field,
+            value=error.value,
+            errors=_pointed("file", str(error)),
+        )
+    elif isinstance(error, Http404):
+        response = problem(404, "not-found", "There is nothing here, or it is not yours to see.")
+    elif isinstance(error, PermissionDenied):
+        response = problem(403, "not-allowed", str(error) or "You may not do this.")
+    elif isinstance(error, exceptions.ValidationError):
+        errors = _flatten(error.detail)
+        detail = "; ".join(f"{e['pointer'].lstrip('/') or 'request'}: {e['detail']}" for e in errors)
+        response = problem(400, "invalid", detail, errors=errors)
+    elif isinstance(error, exceptions.APIException):
+        response = problem(error.status_code, error.default_code.replace("_", "-"), str(error.detail))
+        if getattr(error, "auth_header", None):
+            response["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
+        if getattr(error, "wait", None):
+            response["Retry-After"] = str(int(error.wait))  # type: ignore[attr-defined]
+    else:
+        return None
+    set_rollback()
+    return response
+
+
+def _pointed(field: str | None, detail: str) -> list[dict[str, str]] | None:
+    return [{"pointer": f"/{field}", "detail": detail}] if field else None
+
+
+def _flatten(detail: Any, pointer: str = "") -> list[dict[str, str]]:
+    if isinstance(detail, dict):
+        return [
+            e for k, v in detail.items() for e in _flatten(v, pointer if k == "non_field_errors" else f"{pointer}/{k}")
+        ]
+    if isinstance(detail, list):
+        if all(not isinstance(v, (dict, list)) for v in detail):
+            return [{"pointer": pointer, "detail": str(v)} for v in detail]
+        return [e for i, v in enumerate(detail) for e in _flatten(v, f"{pointer}/{i}")]
+    return [{"pointer": pointer, "detail": str(detail)}]

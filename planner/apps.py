@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+def create_groups(**_: Any) -> None:
+    """Keep the groups and their rights as `services.rights.GROUPS` says."""
+    from django.contrib.auth.models import Group, Permission
+
+    from planner.services.rights import GROUPS
+
+    for name, rights in GROUPS.items():
+        group, _created = Group.objects.get_or_create(name=name)
+        codenames = [right.split(".")[1] for right in rights]
+        group.permissions.set(Permission.objects.filter(content_type__app_label="planner", codename__in=codenames))
+
+
+class PlannerConfig(AppConfig):
+    name = "planner"
+    verbose_name = "Planner"
+
+    def ready(self) -> None:
+        """Groups follow the code at every migrate."""
+        post_migrate.connect(create_groups, sender=self)

@@ -1,0 +1,152 @@
+"""Big arrays as Parquet files, content-addressed by the sha256 of their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+
+from planner.models import Artifact
+from planner.routing import RoutingTable
+from planner.simulation import Blocks, Trace
+
+
+def store(kind: str, table: pa.Table) -> Artifact:
+    """Write the table once; equal content gives the same row and file."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", write_statistics=False)
+    data = sink.getvalue()
+    name = hashlib.sha256(data).hexdigest()
+    found = Artifact.objects.filter(digest=name).first()
+    if found is None:
+        found = Artifact(digest=name, kind=kind, size_bytes=len(data))
+    # The row alone is no proof: a restored database may be newer than its file store.
+    if not default_storage.exists(found.path):
+        default_storage.save(found.path, ContentFile(data))
+    if found.pk is None:
+        found, _ = Artifact.objects.get_or_create(digest=name, defaults={"kind": kind, "size_bytes": len(data)})
+    return found
+
+
+def load(artifact: Artifact) -> pa.Table:
+    """Read it back, refusing bytes that are not what the digest says.
+
+    Raises
+    ------
+    ValueError
+        When the stored file was altered.
+    """
+    with default_storage.open(artifact.path) as file:
+        data = file.read()
+    if hashlib.sha256(data).hexdigest() != artifact.digest:
+        raise ValueError(f"artifact {artifact.digest} was altered in storage")
+    return pq.read_table(pa.BufferReader(data))
+
+
+def store_rates(
+    key_names: list[str], rates: np.ndarray, tenants: list[str] | None, prefix_tokens: np.ndarray | None = None
+) -> Artifact:
+    """Columns key, rate (requests/s) and, where known, tenant and prefix_tokens; row order is the key index."""
+    columns: dict[str, Any] = {"key": pa.array(key_names, pa.string()), "rate": pa.array(rates, pa.float64())}
+    if tenants is not None:
+        columns["tenant"] = pa.array(tenants, pa.string()).dictionary_encode()
+    if prefix_tokens is not None:
+        columns["prefix_tokens"] = pa.array(prefix_tokens, pa.int64())
+    return store(Artifact.Kind.RATES, pa.table(columns))
+
+
+def load_rates(artifact: Artifact) -> tuple[list[str], np.ndarray]:
+    """Key names and rates, in key-index order."""
+    table = load(artifact)
+    return table.column("key").to_pylist(), table.column("rate").to_numpy()
+
+
+def store_trace(trace: Trace) -> Artifact:
+    """Arrivals, key indices, lengths and block ids of a trace."""
+    blocks = pa.ListArray.from_arrays(
+        pa.array(trace.blocks.offsets, pa.int32()), pa.array(trace.blocks.ids, pa.int64())
+    )
+    table = pa.table(
+        {
+            "arrival_s": pa.array(trace.arrival_s),
+            "key": pa.array(trace.key),
+            "prompt_tokens": pa.array(trace.prompt_tokens),
+            "output_tokens": pa.array(trace.output_tokens),
+            "blocks": blocks,
+        }
+    ).replace_schema_metadata({"cacheroute": json.dumps({"block_tokens": int(trace.block_tokens)})})
+    return store(Artifact.Kind.TRACE, table)
+
+
+@lru_cache(maxsize=4)
+def _trace_of(digest: str) -> Trace:
+    table = load(Artifact.objects.get(digest=digest))
+    blocks = table.column("blocks").combine_chunks()
+    return Trace(
+        arrival_s=table.column("arrival_s").to_numpy(),
+        key=table.column("key").to_numpy(),
+        blocks=Blocks(
+            blocks.offsets.to_numpy().astype(np.int64), blocks.values.to_numpy(zero_copy_only=False).astype(np.int64)
+        ),
+        prompt_tokens=table.column("prompt_tokens").to_numpy(),
+        output_tokens=table.column("output_tokens").to_numpy(),
+        block_tokens=json.loads(table.schema.metadata[b"cacheroute"])["block_tokens"],
+    )
+
+
+def load_trace(artifact: Artifact) -> Trace:
+    """The trace; kept in the process, since the cells of a replay all read the same one."""
+    return _trace_of(artifact.digest)
+
+
+def store_table(table: RoutingTable, key_names: list[str]) -> Artifact:
+    """One row an admitted key, in descending rate; members are positions among the plan's destinations."""
+    members = pa.ListArray.from_arrays(pa.array(table.offsets, pa.int32()), pa.array(table.members, pa.int32()))
+    whole = {name: getattr(table, name) for name in _TABLE_SCALARS}
+    whole["load"], whole["cannot_fit"] = table.load.tolist(), table.cannot_fit.tolist()
+    arrow = pa.table(
+        {
+            "key": pa.array([key_names[i] for i in table.admitted.tolist()], pa.string()),
+            "key_index": pa.array(table.admitted, pa.int64()),
+            "members": members,
+            "backup": pa.array(table.backup, pa.int32()),
+        }
+    ).replace_schema_metadata({"cacheroute": json.dumps(whole)})
+    return store(Artifact.Kind.TABLE, arrow)
+
+
+_TABLE_SCALARS = (
+    "imbalance", "slots_used", "admitted_rate", "destinations", "q_cap", "slots", "total_rate", "keys", "warm_tokens",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=4)
+def _table_of(digest: str) -> tuple[RoutingTable, list[str]]:
+    arrow = load(Artifact.objects.get(digest=digest))
+    whole = json.loads(arrow.schema.metadata[b"cacheroute"])
+    members = arrow.column("members").combine_chunks()
+    offsets = members.offsets.to_numpy().astype(np.int64)
+    table = RoutingTable(
+        admitted=arrow.column("key_index").to_numpy().copy(),
+        offsets=offsets,
+        members=members.values.to_numpy().copy(),
+        replicas=np.diff(offsets),
+        load=np.array(whole.pop("load"), dtype=np.float64),
+        cannot_fit=np.array(whole.pop("cannot_fit"), dtype=np.int64),
+        backup=arrow.column("backup").to_numpy().copy(),
+        **whole,
+    )
+    return table, arrow.column("key").to_pylist()
+
+
+def load_table(artifact: Artifact) -> tuple[RoutingTable, list[str]]:
+    """The routing table exactly as it was stored, and the names of its admitted keys in the same order."""
+    return _table_of(artifact.digest)

@@ -1,0 +1,32 @@
+"""Digests that bind results to their inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from planner import __version__
+
+
+def canonical_json(value: Any) -> bytes:
+    """One byte string for equal values: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON, 64 hex digits."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """Release and a digest of the source that computes results, so that a changed kernel is a changed version."""
+    state = hashlib.sha256()
+    root = Path(__file__).parent
+    for package in ("analysis", "routing", "simulation"):
+        for path in sorted((root / package).rglob("*.py")):
+            state.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return f"{__version__}+{state.hexdigest()[:12]}"

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from planner.models.base import TRANSITIONS, StateMachine
+from planner.models.fleet import Fleet
+
+
+class Job(models.Model):
+    """Long work. This row is the truth; the message in the broker is only a hint to look at it."""
+
+    class Kind(models.TextChoices):
+        BUILD_PLAN = "build_plan", "build plan"
+        REPLAY = "replay", "replay"
+        CALIBRATE = "calibrate", "calibrate"
+
+    class State(StateMachine):
+        QUEUED = "queued"
+        RUNNING = "running"
+        SUCCEEDED = "succeeded"
+        FAILED = "failed", "failed (expected)"
+        ERRORED = "errored", "errored (crash)"
+        CANCELLED = "cancelled"
+
+    OPEN = ("queued", "running")
+
+    fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="jobs")
+    kind = models.CharField(max_length=12, choices=Kind)
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    subject_id = models.PositiveBigIntegerField(null=True, help_text="Plan or replay that it works on")
+    payload = models.JSONField(default=dict)
+    result = models.JSONField(default=dict)
+    message = models.CharField(max_length=300, blank=True)
+    error = models.TextField(blank=True)
+    done = models.PositiveIntegerField(default=0)
+    total = models.PositiveIntegerField(default=1)
+    # Counts claims; a worker that was thought dead and comes back holds an older number and is ignored.
+    attempt = models.PositiveSmallIntegerField(default=0)
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    dispatched_at = models.DateTimeField(null=True, blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["kind", "subject_id"],
+                condition=Q(state__in=["queued", "running"], subject_id__isnull=False),
+                name="job_one_open_a_subject",
+            ),
+            models.CheckConstraint(condition=Q(done__lte=models.F("total")), name="job_done_within_total"),
+            models.CheckConstraint(
+                condition=Q(state__in=["queued", "running"], finished_at=None)
+                | Q(state__in=["succeeded", "failed", "errored", "cancelled"], finished_at__isnull=False),
+                name="job_finished_iff_over",
+            ),
+        ]
+        indexes = [models.Index(fields=["state"], condition=Q(state__in=["queued", "running"]), name="job_open")]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} job {self.pk}"
+
+    @property
+    def is_open(self) -> bool:
+        """Still queued or running."""
+        return self.state in self.OPEN
+
+
+TRANSITIONS[Job.State] = {
+    "queued": ("running", "cancelled", "failed", "errored"),
+    "running": ("succeeded", "failed", "errored", "cancelled", "queued"),
+}

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from planner.models.artifact import Artifact
+from planner.models.base import DIGEST_LENGTH, TRANSITIONS, StateMachine, Versioned
+from planner.models.calibration import Calibration
+from planner.models.fleet import Fleet
+from planner.models.workload import Workload
+
+
+class Plan(Versioned):
+    """A candidate routing table of a fleet, from its order to its retirement.
+
+    Flat-LB is a plan too: each fleet has exactly one, with an empty table, approved from the start.
+    """
+
+    class Kind(models.TextChoices):
+        CACHEROUTE = "cacheroute", "CacheRoute"
+        FLAT = "flat", "Flat-LB"
+
+    class State(StateMachine):
+        QUEUED = "queued"
+        BUILDING = "building"
+        BUILT = "built"
+        REPLAYING = "replaying"
+        REPLAYED = "replayed"
+        IN_REVIEW = "in_review", "in review"
+        APPROVED = "approved"
+        RETIRED = "retired"
+        FAILED = "failed"
+        REJECTED = "rejected"
+        CANCELLED = "cancelled"
+        EXPIRED = "expired"
+
+    fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="plans")
+    number = models.PositiveIntegerField(help_text="Counts up within the fleet; Flat-LB is 0")
+    kind = models.CharField(max_length=12, choices=Kind, default=Kind.CACHEROUTE)
+    state = models.CharField(max_length=12, choices=State, default=State.QUEUED)
+    workload = models.ForeignKey(Workload, on_delete=models.PROTECT, related_name="plans", null=True, blank=True)
+    calibration = models.ForeignKey(Calibration, on_delete=models.PROTECT, related_name="plans", null=True, blank=True)
+    parameters = models.JSONField(default=dict, help_text="Inputs of the build beside the rates")
+    table = models.ForeignKey(Artifact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
+    summary = models.JSONField(default=dict, help_text="Admitted keys, load of each destination, imbalance, timings")
+    inputs_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True)
+    fingerprint = models.CharField(max_length=DIGEST_LENGTH, blank=True, help_text="Serving profile at the build")
+    code_version = models.CharField(max_length=40, blank=True)
+    note = models.TextField(blank=True)
+    failure = models.TextField(blank=True)
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="plans", null=True)
+    submitted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True, blank=True
+    )
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(F("fleet"), F("number"), name="plan_number_once_a_fleet"),
+            models.UniqueConstraint(fields=["fleet"], condition=Q(kind="flat"), name="plan_one_flat_a_fleet"),
+            models.CheckConstraint(
+                condition=Q(kind="flat", workload=None, calibration=None, table=None)
+                | Q(kind="cacheroute", workload__isnull=False, calibration__isnull=False, author__isnull=False),
+                name="plan_inputs_match_kind",
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="flat")
+                | Q(state__in=["queued", "building", "failed", "cancelled"])
+                | Q(table__isnull=False),
+                name="plan_built_has_table",
+            ),
+            models.CheckConstraint(
+                condition=~Q(kind="flat") | Q(state="approved"), name="plan_flat_is_always_approved"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return "Flat-LB" if self.kind == self.Kind.FLAT else f"Plan {self.number}"
+
+
+TRANSITIONS[Plan.State] = {
+    "queued": ("building", "failed", "cancelled"),
+    "building": ("built", "failed", "cancelled"),
+    "built": ("replaying", "cancelled", "expired"),
+    "replaying": ("replayed", "built", "cancelled"),
+    "replayed": ("replaying", "in_review", "cancelled", "expired"),
+    "in_review": ("approved", "rejected", "replayed", "cancelled", "expired"),
+    "approved": ("retired", "expired"),
+}

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from planner.models.base import DIGEST_LENGTH, Versioned
+from planner.models.plan import Plan
+from planner.models.workload import Workload
+
+
+class Replay(Versioned):
+    """Candidate and Flat-LB (and others) replayed on the same arrivals, at several loads and seeds."""
+
+    class State(models.TextChoices):
+        RUNNING = "running"
+        SUCCEEDED = "succeeded"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="replays")
+    workload = models.ForeignKey(Workload, on_delete=models.PROTECT, related_name="replays")
+    state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
+    policies = models.JSONField()
+    loads_rps = models.JSONField()
+    seeds = models.JSONField()
+    arrivals = models.CharField(max_length=20)
+    parameters = models.JSONField(default=dict)
+    slo_p99_s = models.FloatField()
+    engine_profile = models.CharField(max_length=80)
+    fingerprint = models.CharField(max_length=DIGEST_LENGTH)
+    code_version = models.CharField(max_length=40)
+    verdict = models.JSONField(default=dict, help_text="Figures over the cells: means, intervals, capacity")
+    failure = models.TextField(blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["plan"], condition=Q(state="running"), name="replay_one_running_a_plan"),
+            models.CheckConstraint(condition=Q(slo_p99_s__gt=0), name="replay_slo_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"Replay {self.pk} of {self.plan}"
+
+
+class ReplayCell(models.Model):
+    """One policy at one load with one seed: the unit of work of a replay."""
+
+    class State(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        SUCCEEDED = "succeeded"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    replay = models.ForeignKey(Replay, on_delete=models.PROTECT, related_name="cells")
+    policy = models.CharField(max_length=20)
+    load_rps = models.FloatField()
+    seed = models.PositiveIntegerField()
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    attempt = models.PositiveSmallIntegerField(default=0)
+    figures = models.JSONField(default=dict)
+    error = models.TextField(blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["replay", "load_rps", "policy", "seed"]
+        constraints = [
+            models.UniqueConstraint(F("replay"), F("policy"), F("load_rps"), F("seed"), name="replay_cell_once"),
+            models.CheckConstraint(condition=Q(load_rps__gt=0), name="replay_cell_load_positive"),
+        ]
+        indexes = [
+            models.Index(fields=["state"], condition=Q(state__in=["queued", "running"]), name="replay_cell_open")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.policy} at {self.load_rps:g}/s, seed {self.seed}"

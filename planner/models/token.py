@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+
+from planner.models.fleet import Fleet
+
+
+class ApiToken(models.Model):
+    """A credential of automation or of a router. Only an HMAC of it is stored; it never approves."""
+
+    class Scope(models.TextChoices):
+        READ = "read"
+        INGEST = "ingest"
+        PLAN = "plan"
+        DEPLOY = "deploy"
+        ROUTE = "route"
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=120)
+    prefix = models.CharField(
+        max_length=16, unique=True, help_text="First characters, shown so that it can be told apart"
+    )
+    digest = models.CharField(max_length=64, unique=True)
+    scopes = ArrayField(models.CharField(max_length=10, choices=Scope))
+    fleet = models.ForeignKey(Fleet, on_delete=models.CASCADE, related_name="api_tokens", null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(F("user"), F("name"), name="token_name_once_a_user"),
+            models.CheckConstraint(
+                condition=Q(scopes__contained_by=["read", "ingest", "plan", "deploy", "route"]) & Q(scopes__len__gte=1),
+                name="token_scopes_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}...)"
+
+
+class IdempotencyRecord(models.Model):
+    """The answer to a POST that carried an Idempotency-Key, given again when the request is repeated."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=255)
+    request_digest = models.CharField(max_length=64, help_text="Method, path and body: another body is a conflict")
+    status = models.PositiveSmallIntegerField(null=True)
+    body = models.JSONField(null=True)
+    headers = models.JSONField(default=dict)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(F("user"), F("key"), name="idempotency_key_once_a_user")]
+
+    def __str__(self) -> str:
+        return self.key

@@ -1,0 +1,59 @@
+"""The routing table that routers poll: arms, destinations, version, digest."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Any
+
+from planner.artifacts import load_table
+from planner.digests import canonical_json
+from planner.models import Artifact, Fleet, Plan, Rollout
+
+FORMAT = "cacheroute.table/1"
+
+
+def routing_table(fleet: Fleet) -> dict[str, Any]:
+    """The published document of a fleet (docs/interfaces: `cacheroute.table/1`).
+
+    Reads one consistent state: the caller's fleet row says the version, the rollouts say the arms. Members
+    and backups are indices into ``destinations``.
+    """
+    destinations = [
+        {"index": d.index, "name": d.name, "url": d.url, "state": d.state} for d in fleet.destinations.order_by("index")
+    ]
+    live = {r.state: r for r in fleet.rollouts.filter(state__in=["active", "canary"]).select_related("plan__table")}
+    canary = live.get(Rollout.State.CANARY)
+    share = canary.weight if canary else 0.0
+    arms = [_arm("incumbent", live[Rollout.State.ACTIVE].plan, round(1.0 - share, 9))]
+    if canary:
+        arms.append(_arm("canary", canary.plan, share))
+    body: dict[str, Any] = {
+        "format": FORMAT,
+        "fleet": fleet.slug,
+        "version": fleet.table_version,
+        "issued_at": fleet.table_issued_at.isoformat(),
+        "salt": fleet.salt,
+        "destinations": destinations,
+        "arms": arms,
+        "fallback": "power-of-two",
+    }
+    body["digest"] = "sha256:" + hashlib.sha256(canonical_json(body)).hexdigest()
+    return body
+
+
+def _arm(name: str, plan: Plan, weight: float) -> dict[str, Any]:
+    keys: dict[str, list[int]] = {}
+    backup: dict[str, int] = {}
+    if plan.table is not None:
+        keys, backup = _members(plan.table.digest, tuple(plan.parameters["destinations"]))
+    return {"name": name, "plan": plan.number, "kind": plan.kind, "weight": weight, "keys": keys, "backup": backup}
+
+
+@lru_cache(maxsize=8)
+def _members(digest: str, index_of: tuple[int, ...]) -> tuple[dict[str, list[int]], dict[str, int]]:
+    table, names = load_table(Artifact.objects.get(digest=digest))
+    members, offsets = table.members.tolist(), table.offsets.tolist()
+    keys = {name: [index_of[m] for m in members[offsets[i] : offsets[i + 1]]] for i, name in enumerate(names)}
+    backup = {name: index_of[b] for name, b in zip(names, table.backup.tolist(), strict=True) if b >= 0}
+    return keys, backup

@@ -1,0 +1,27 @@
+"""The first accounts of an installation."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+
+# Account -> group. Three people, because the one who writes a plan never approves it.
+FIRST_ACCOUNTS = {"admin": "admin", "planner": "planner", "approver": "approver"}
+
+
+@transaction.atomic
+def create_first_accounts() -> dict[str, str]:
+    """Create the accounts that do not exist yet; returns their passwords, which are stored nowhere else."""
+    made = {}
+    for name, group in FIRST_ACCOUNTS.items():
+        if User.objects.filter(username=name).exists():
+            continue
+        made[name] = password = secrets.token_urlsafe(12)
+        if name == "admin":
+            user = User.objects.create_superuser(name, password=password)
+        else:
+            user = User.objects.create_user(name, password=password)
+        user.groups.add(Group.objects.get(name=group))
+    return made

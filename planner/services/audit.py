@@ -1,0 +1,72 @@
+"""The audit trail: one event for each change, written in the transaction that makes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import models
+
+from planner.context import current_origin
+from planner.models import AuditEvent, Fleet
+
+# Every action that is recorded, with the words that a timeline shows.
+ACTIONS: dict[str, str] = {
+    "fleet.created": "created the fleet",
+    "fleet.policy_changed": "changed the fleet's policy",
+    "fleet.destination_changed": "changed a destination",
+    "fleet.fell_back": "fell back to Flat-LB",
+    "workload.imported": "imported a workload",
+    "calibration.recorded": "recorded a calibration",
+    "plan.ordered": "ordered a plan",
+    "plan.built": "built the plan",
+    "plan.build_failed": "could not build the plan",
+    "plan.cancelled": "cancelled the plan",
+    "plan.submitted": "submitted the plan for review",
+    "plan.approved": "approved the plan",
+    "plan.rejected": "rejected the plan",
+    "replay.started": "started a replay",
+    "replay.finished": "finished a replay",
+    "replay.failed": "could not finish a replay",
+    "gate.evaluated": "evaluated the checklist",
+    "rollout.started": "started a canary",
+    "rollout.advanced": "advanced the rollout",
+    "rollout.activated": "made the plan active",
+    "rollout.aborted": "aborted the canary",
+    "job.cancelled": "cancelled a job",
+    "token.created": "created an API token",
+    "token.revoked": "revoked an API token",
+}
+
+
+def record(
+    action: str,
+    *,
+    acting_user: User | None,
+    fleet: Fleet | None,
+    subject: models.Model,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    reason: str = "",
+    evidence_digest: str = "",
+) -> AuditEvent:
+    """Write one event. `acting_user` None is the system itself."""
+    if action not in ACTIONS:
+        raise KeyError(f"{action} is not a registered audit action")
+    here = current_origin()
+    return AuditEvent.objects.create(
+        fleet=fleet,
+        action=action,
+        actor=acting_user,
+        actor_name=acting_user.get_username() if acting_user else "system",
+        token_prefix=here.token_prefix,
+        request_id=here.request_id,
+        ip_address=here.ip_address,
+        subject_type=subject._meta.model_name or "",
+        subject_id=subject.pk,
+        subject_label=str(subject)[:200],
+        before=before or {},
+        after=after or {},
+        reason=reason,
+        evidence_digest=evidence_digest,
+    )

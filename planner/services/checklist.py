@@ -1,0 +1,204 @@
+"""The deployment checklist (paper, section 5.7): six small judgements over stored evidence.
+
+Each function reads the evidence only, so that a verdict can be given again years later. Missing data never
+passes, and a higher hit rate alone never passes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+PASS, FAIL, MISSING = "pass", "fail", "missing"
+MIN_LOADS = 3
+MIN_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Verdict of one item, with the numbers it rests on."""
+
+    verdict: str
+    explanation: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+Evidence = dict[str, Any]
+
+
+def measured_inputs(evidence: Evidence, now: dt.datetime) -> Judgement:
+    """1. Per-key rates and a single-destination q_cap, measured and recent."""
+    workload, calibration, policy = evidence["workload"], evidence["calibration"], evidence["policy"]
+    age_days = (now - dt.datetime.fromisoformat(workload["measured_at"])).total_seconds() / 86_400
+    numbers = {
+        "rates_age_days": round(age_days, 2),
+        "rates_simulated": workload["simulated"],
+        "q_cap": calibration["q_cap"],
+        "q_cap_source": calibration["source"],
+        "q_cap_censored": calibration["q_cap_censored"],
+    }
+    if calibration["q_cap_censored"]:
+        side = calibration["q_cap_censored"]
+        return Judgement(MISSING, f"q_cap is {side}-censored: the sweep did not bracket the knee.", numbers)
+    if age_days > policy["max_rates_age_days"]:
+        limit = policy["max_rates_age_days"]
+        return Judgement(FAIL, f"The rates are {age_days:.1f} days old; the fleet's limit is {limit}.", numbers)
+    simulated = [
+        w for w, on in (("rates", workload["simulated"]), ("q_cap", calibration["source"] == "simulated")) if on
+    ]
+    if simulated and not policy["accept_simulated"]:
+        what = " and ".join(simulated)
+        return Judgement(MISSING, f"Simulated {what}: this fleet's policy wants measured ones.", numbers)
+    note = f" Simulated {' and '.join(simulated)}, which this fleet's policy accepts." if simulated else ""
+    return Judgement(PASS, f"Rates {age_days:.1f} days old, q_cap {calibration['q_cap']:g} requests/s.{note}", numbers)
+
+
+def conservative_slots(evidence: Evidence, now: dt.datetime) -> Judgement:
+    """2. W within what was measured, the budget kept, the planned load balanced."""
+    plan, calibration, policy = evidence["plan"], evidence["calibration"], evidence["policy"]
+    numbers = {
+        "slots_per_destination": plan["slots_per_destination"],
+        "slots_calibrated": calibration["warm_slots"],
+        "slots_measured": calibration["slots_measured"],
+        "slots_used": plan["slots_used"],
+        "slots": plan["slots"],
+        "imbalance": plan["imbalance"],
+        "max_imbalance": policy["max_imbalance"],
+        "cannot_fit": plan["cannot_fit"],
+    }
+    if plan["slots_per_destination"] > calibration["warm_slots"]:
+        return Judgement(FAIL, "W is above the calibrated allocation: admitted keys would evict each other.", numbers)
+    if plan["slots_used"] > plan["slots"]:
+        return Judgement(FAIL, "The plan uses more warm slots than its budget.", numbers)
+    if plan["cannot_fit"]:
+        return Judgement(FAIL, f"{plan['cannot_fit']} keys need more than all destinations at q_cap.", numbers)
+    if plan["imbalance"] > policy["max_imbalance"]:
+        return Judgement(
+            FAIL, f"Planned max/mean load {plan['imbalance']:.3f} is above {policy['max_imbalance']:g}.", numbers
+        )
+    return Judgement(
+        PASS,
+        f"{plan['slots_used']:,} of {plan['slots']:,} slots, W {plan['slots_per_destination']} of "
+        f"{calibration['slots_measured']} measured, planned max/mean {plan['imbalance']:.3f}.",
+        numbers,
+    )
+
+
+def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
+    """3. Candidate and Flat-LB replayed at matched loads, with paired seeds."""
+    replay = evidence["replay"]
+    if replay is None:
+        return Judgement(MISSING, "No finished replay of this plan.")
+    numbers = {
+        "loads": len(replay["loads_rps"]),
+        "seeds": len(replay["seeds"]),
+        "policies": replay["policies"],
+        "synthetic_trace": replay["synthetic_trace"],
+    }
+    lacking = [p for p in ("flat-lb", "cacheroute") if p not in replay["policies"]]
+    if lacking:
+        return Judgement(MISSING, f"Not replayed: {', '.join(lacking)}.", numbers)
+    if len(replay["loads_rps"]) < MIN_LOADS or len(replay["seeds"]) < MIN_SEEDS:
+        return Judgement(
+            MISSING,
+            f"{len(replay['loads_rps'])} loads and {len(replay['seeds'])} seeds; the gate needs {MIN_LOADS} of each.",
+            numbers,
+        )
+    if not any(row["p99_s"]["mean"] <= replay["slo_p99_s"] for row in replay["cacheroute"]["loads"]):
+        return Judgement(FAIL, "The candidate misses the SLO at every replayed load.", numbers)
+    note = " Requests were synthesised from the rates." if replay["synthetic_trace"] else ""
+    return Judgement(
+        PASS,
+        f"{len(replay['loads_rps'])} matched loads from {min(replay['loads_rps']):g} to "
+        f"{max(replay['loads_rps']):g} requests/s, {len(replay['seeds'])} paired seeds.{note}",
+        numbers,
+    )
+
+
+def better_than_flat(evidence: Evidence, now: dt.datetime) -> Judgement:
+    """4. p99 or capacity better than Flat-LB, with an interval that excludes zero. Hit rate alone never counts."""
+    replay = evidence["replay"]
+    if replay is None or replay["against_flat"] is None:
+        return Judgement(MISSING, "No replay to compare with Flat-LB.")
+    against = replay["against_flat"]
+    if len(replay["seeds"]) < MIN_SEEDS:
+        return Judgement(MISSING, f"{len(replay['seeds'])} seeds give no interval; {MIN_SEEDS} are needed.")
+    steps = against["capacity_steps"]
+    # Above the loads that either policy serves within the SLO, both are broken and their p99 says nothing.
+    served = [
+        row
+        for row, mine, flat in zip(
+            against["p99_s"], replay["cacheroute"]["loads"], replay["flat"]["loads"], strict=True
+        )
+        if min(mine["p99_s"]["mean"], flat["p99_s"]["mean"]) <= replay["slo_p99_s"]
+    ]
+    better = [row for row in served if row["excludes_zero"] and row["mean"] < 0]
+    worse = [row for row in served if row["excludes_zero"] and row["mean"] > 0]
+    hit = [row for row in against["hit_rate"] if row["excludes_zero"] and row["mean"] > 0]
+    numbers = {
+        "capacity": replay["capacity"],
+        "capacity_steps": steps,
+        "p99_difference_s": against["p99_s"],
+        "hit_rate_difference": against["hit_rate"],
+    }
+    capacities = f"capacity {replay['capacity']['cacheroute']} against {replay['capacity']['flat-lb']} requests/s"
+    if steps["excludes_zero"] and steps["mean"] < 0:
+        return Judgement(FAIL, f"Capacity is lower than Flat-LB's: {capacities}.", numbers)
+    if worse:
+        row = worse[0]
+        return Judgement(
+            FAIL, f"p99 is worse by {row['mean']:.3g} ± {row['half']:.2g} s at {row['load_rps']:g} requests/s.", numbers
+        )
+    if steps["excludes_zero"] and steps["mean"] > 0:
+        return Judgement(PASS, f"Better {capacities}; p99 is worse at no load within the SLO.", numbers)
+    if better:
+        row = max(better, key=lambda r: r["load_rps"])
+        return Judgement(
+            PASS,
+            f"p99 is better by {-row['mean']:.3g} ± {row['half']:.2g} s at {row['load_rps']:g} requests/s; "
+            f"{capacities}.",
+            numbers,
+        )
+    if hit:
+        return Judgement(FAIL, f"Only the hit rate is higher; p99 and capacity are not ({capacities}).", numbers)
+    return Judgement(MISSING, f"The intervals straddle zero: no difference shown ({capacities}).", numbers)
+
+
+def fallback_armed(evidence: Evidence, now: dt.datetime) -> Judgement:
+    """5. The range that was validated is known, and Flat-LB is ready to take over."""
+    envelope = evidence["envelope"]
+    if envelope is None:
+        return Judgement(MISSING, "No replay, so no validated range to leave.")
+    if not evidence["fallback"]["ready"]:
+        return Judgement(FAIL, "The fleet has no approved Flat-LB plan to fall back to.", envelope)
+    return Judgement(
+        PASS,
+        f"Validated for p99 up to {envelope['p99_limit_s']:g} s, {envelope['load_low_rps']:g} to "
+        f"{envelope['load_high_rps']:g} requests/s and {envelope['active_keys']:,} active keys; Flat-LB stands ready.",
+        envelope,
+    )
+
+
+def same_fingerprint(evidence: Evidence, now: dt.datetime) -> Judgement:
+    """6. What serves now is what was calibrated, planned and replayed."""
+    prints = evidence["fingerprints"]
+    numbers = {name: (value or "")[:12] for name, value in prints.items()}
+    absent = [name for name, value in prints.items() if not value]
+    if absent:
+        return Judgement(MISSING, f"No fingerprint of the {', '.join(absent)}.", numbers)
+    other = [name for name, value in prints.items() if value != prints["fleet"]]
+    if other:
+        return Judgement(FAIL, f"The serving profile changed since the {', '.join(other)}: run them again.", numbers)
+    return Judgement(PASS, "Model, precision, context, batching and cache allocation are those replayed.", numbers)
+
+
+CHECKLIST: tuple[tuple[str, Callable[[Evidence, dt.datetime], Judgement]], ...] = (
+    ("Rates and q_cap measured", measured_inputs),
+    ("Warm slots conservative", conservative_slots),
+    ("Shadow replay against Flat-LB", shadow_replay),
+    ("Better p99 or capacity", better_than_flat),
+    ("Fallback armed", fallback_armed),
+    ("Serving profile unchanged", same_fingerprint),
+)

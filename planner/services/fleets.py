@@ -1,0 +1,191 @@
+"""Fleets: their destinations, serving profile and policy."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from planner.digests import digest
+from planner.errors import Conflict, Invalid
+from planner.models import Destination, Fleet, Plan, Rollout, RolloutStep, ServingProfile
+from planner.services import audit, rights
+from planner.simulation import PROFILES
+
+POLICY_FIELDS = (
+    "slo_p99_s",
+    "min_approvals",
+    "max_rates_age_days",
+    "max_imbalance",
+    "accept_simulated",
+    "canary_weights",
+)
+
+
+def serving_profile(engine_profile: str, **overrides: Any) -> ServingProfile:
+    """The stored profile of a named engine profile, created when it is new.
+
+    Raises
+    ------
+    Invalid
+        When no engine profile has that name.
+    """
+    if engine_profile not in PROFILES:
+        raise Invalid(
+            f"no engine profile is named {engine_profile!r}; known: {', '.join(PROFILES)}", field="engine_profile"
+        )
+    profile = PROFILES[engine_profile]
+    facts = dict(profile.serving)
+    fields = {
+        "name": engine_profile,
+        "model": facts.get("model", engine_profile),
+        "precision": facts.get("precision", "unknown"),
+        "tensor_parallel": int(facts.get("tensor_parallel", 1)),
+        "context_tokens": int(facts.get("context_tokens", 131_072)),
+        "batching_policy": f"continuous, {profile.max_batched_tokens} tokens, {profile.max_sequences} sequences",
+        "cache_allocation": "unlimited" if profile.cache_tokens is None else f"{profile.cache_tokens} tokens of KV",
+        "hardware": facts.get("hardware", "unknown"),
+        "engine": facts.get("engine", "unknown"),
+        "engine_profile": engine_profile,
+        "engine_constants": profile.as_dict(),
+        **overrides,
+    }
+    found, _ = ServingProfile.objects.get_or_create(fingerprint=digest(fields), defaults=fields)
+    return found
+
+
+@transaction.atomic
+def create_fleet(
+    *,
+    acting_user: User,
+    slug: str,
+    name: str,
+    destinations: Sequence[tuple[str, str]],
+    engine_profile: str,
+    description: str = "",
+    **policy: Any,
+) -> Fleet:
+    """Create a fleet with its destinations ((name, url) pairs), its Flat-LB plan and that plan's rollout.
+
+    Flat-LB is live from the first moment, so that a fleet always has something to fall back to.
+    """
+    rights.require(acting_user, rights.MANAGE)
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?", slug):
+        raise Invalid("use lower-case letters, digits and inner hyphens, 60 at most", field="slug")
+    if not destinations:
+        raise Invalid("a fleet needs at least one destination", field="destinations")
+    names = [d[0] for d in destinations]
+    if len(set(names)) != len(names):
+        raise Invalid("destination names must differ", field="destinations")
+    policy.setdefault("canary_weights", [0.1])
+    check_policy(policy)
+    try:
+        with transaction.atomic():
+            fleet = Fleet.objects.create(
+                slug=slug,
+                name=name,
+                description=description,
+                serving_profile=serving_profile(engine_profile),
+                salt=secrets.token_hex(16),
+                **policy,
+            )
+    except IntegrityError as error:
+        raise Conflict(f"a fleet named {slug!r} exists already", code="exists", field="slug") from error
+    Destination.objects.bulk_create(
+        Destination(fleet=fleet, index=index, name=d_name, url=url) for index, (d_name, url) in enumerate(destinations)
+    )
+    flat = Plan.objects.create(fleet=fleet, number=0, kind=Plan.Kind.FLAT, state=Plan.State.APPROVED)
+    rollout = Rollout.objects.create(
+        fleet=fleet,
+        plan=flat,
+        state=Rollout.State.ACTIVE,
+        weight=1.0,
+        started_by=acting_user,
+        activated_at=fleet.created_at,
+    )
+    RolloutStep.objects.create(rollout=rollout, number=1, weight=1.0, entered_by=acting_user)
+    audit.record(
+        "fleet.created",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=fleet,
+        after={"slug": slug, "destinations": len(names), "serving_profile": fleet.serving_profile.name, **policy},
+    )
+    return fleet
+
+
+def check_policy(policy: dict[str, Any]) -> None:
+    """Refuse values that no gate could be judged by, naming the field."""
+    for field in policy:
+        if field not in POLICY_FIELDS:
+            raise Invalid(f"{field} is not part of a fleet's policy", field=field)
+    weights = policy.get("canary_weights")
+    if weights is not None:
+        numbers = isinstance(weights, list) and all(isinstance(w, (int, float)) for w in weights)
+        if not numbers or not weights or any(not 0 < w < 1 for w in weights) or sorted(set(weights)) != list(weights):
+            raise Invalid("give one or more rising shares between 0 and 1", field="canary_weights")
+    if "min_approvals" in policy and not policy["min_approvals"] >= 1:
+        raise Invalid("at least one approval is always needed", field="min_approvals")
+    if "slo_p99_s" in policy and not policy["slo_p99_s"] > 0:
+        raise Invalid("the SLO must be above 0 seconds", field="slo_p99_s")
+    if "max_imbalance" in policy and not policy["max_imbalance"] >= 1:
+        raise Invalid("max/mean is never below 1", field="max_imbalance")
+
+
+@transaction.atomic
+def change_policy(*, acting_user: User, fleet: Fleet, expected_version: int | None = None, **policy: Any) -> Fleet:
+    """Change the policy. Evidence that was judged under the old one is stale from then on."""
+    from planner.services.locking import lock
+
+    rights.require(acting_user, rights.MANAGE)
+    check_policy(policy)
+    fleet = lock(Fleet, fleet.pk, expected_version)
+    before = {field: getattr(fleet, field) for field in policy}
+    for field, value in policy.items():
+        setattr(fleet, field, value)
+    fleet.bump(*policy)
+    audit.record(
+        "fleet.policy_changed", acting_user=acting_user, fleet=fleet, subject=fleet, before=before, after=policy
+    )
+    return fleet
+
+
+@transaction.atomic
+def set_destination_state(
+    *, acting_user: User, destination: Destination, state: str, expected_version: int | None = None
+) -> Destination:
+    """Mark a destination up, draining or down; routers see it in the table they poll next."""
+    from planner.services.locking import lock
+
+    rights.require(acting_user, rights.OPERATE)
+    if state not in Destination.State.values:
+        raise Invalid(f"{state!r} is not one of {', '.join(Destination.State.values)}", field="state")
+    fleet = lock(Fleet, destination.fleet_id)
+    destination = lock(Destination, destination.pk, expected_version)
+    if destination.state != state:
+        before = {"state": destination.state}
+        destination.state = state
+        destination.bump("state")
+        publish(fleet)
+        audit.record(
+            "fleet.destination_changed",
+            acting_user=acting_user,
+            fleet=fleet,
+            subject=destination,
+            before=before,
+            after={"state": state},
+        )
+    return destination
+
+
+def publish(fleet: Fleet) -> None:
+    """Give the routing table a new version. Call it under the fleet's lock, in the change's transaction."""
+    from django.utils import timezone
+
+    fleet.table_version += 1
+    fleet.table_issued_at = timezone.now()
+    fleet.bump("table_version", "table_issued_at")

@@ -1,0 +1,162 @@
+"""Collecting the evidence of a plan and judging it by the checklist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from planner.digests import digest
+from planner.errors import Conflict
+from planner.models import Fleet, GateEvaluation, GateItem, Plan, Replay
+from planner.services import audit
+from planner.services.checklist import CHECKLIST, PASS, Judgement
+from planner.services.fleets import POLICY_FIELDS
+
+
+def collect_evidence(plan: Plan) -> dict[str, Any]:
+    """All that the verdict rests on, as plain values: the same facts always give the same digest."""
+    fleet = Fleet.objects.select_related("serving_profile").get(pk=plan.fleet_id)
+    workload, calibration = plan.workload, plan.calibration
+    if workload is None or calibration is None or plan.table is None:
+        raise Conflict(f"{plan} is {plan.get_state_display()}: there is no table to judge")
+    replay = plan.replays.filter(state=Replay.State.SUCCEEDED).order_by("-id").first()
+    summary = plan.summary
+    return {
+        "format": "cacheroute.evidence/1",
+        "fleet": fleet.slug,
+        "policy": {field: getattr(fleet, field) for field in POLICY_FIELDS},
+        "plan": {
+            "number": plan.number,
+            "table_digest": plan.table.digest,
+            "inputs_digest": plan.inputs_digest,
+            "code_version": plan.code_version,
+            "slots_per_destination": plan.parameters["slots_per_destination"],
+            "slots": plan.parameters["slots"],
+            **{k: summary[k] for k in ("keys", "admitted", "slots_used", "imbalance", "cannot_fit", "admitted_share")},
+        },
+        "workload": {
+            "id": workload.pk,
+            "rates_digest": workload.rates.digest,
+            "trace_digest": workload.trace.digest if workload.trace else None,
+            "measured_at": workload.measured_at.isoformat(),
+            "simulated": workload.simulated,
+        },
+        "calibration": {
+            "id": calibration.pk,
+            "source": calibration.source,
+            "q_cap": calibration.q_cap,
+            "q_cap_censored": calibration.q_cap_censored,
+            "warm_slots": calibration.warm_slots,
+            "slots_measured": calibration.slots_measured,
+        },
+        "replay": _replay(replay),
+        "envelope": _envelope(replay),
+        "fallback": {"ready": fleet.plans.filter(kind=Plan.Kind.FLAT, state=Plan.State.APPROVED).exists()},
+        "fingerprints": {
+            "fleet": fleet.serving_profile.fingerprint,
+            "calibration": calibration.serving_profile.fingerprint,
+            "plan": plan.fingerprint,
+            "replay": replay.fingerprint if replay else "",
+        },
+    }
+
+
+def _replay(replay: Replay | None) -> dict[str, Any] | None:
+    if replay is None:
+        return None
+    verdict = replay.verdict
+    return {
+        "id": replay.pk,
+        "code_version": replay.code_version,
+        "policies": replay.policies,
+        "loads_rps": replay.loads_rps,
+        "seeds": replay.seeds,
+        "arrivals": replay.arrivals,
+        "slo_p99_s": replay.slo_p99_s,
+        "synthetic_trace": bool(replay.parameters.get("synthetic_trace")),
+        "capacity": verdict["capacity"],
+        "cacheroute": verdict["policies"]["cacheroute"],
+        "flat": verdict["policies"]["flat-lb"],
+        "against_flat": verdict["against_flat"]["cacheroute"],
+    }
+
+
+def _envelope(replay: Replay | None) -> dict[str, Any] | None:
+    """The range that the replay validated; outside it the fleet falls back (paper, section 5.7, item 5)."""
+    if replay is None:
+        return None
+    met = [
+        row["load_rps"]
+        for row in replay.verdict["policies"]["cacheroute"]["loads"]
+        if row["p99_s"]["mean"] <= replay.slo_p99_s
+    ]
+    if not met:
+        return None
+    active = max(cell.figures["active_keys"] for cell in replay.cells.filter(policy="cacheroute"))
+    return {
+        "p99_limit_s": replay.slo_p99_s,
+        "load_low_rps": min(replay.loads_rps),
+        "load_high_rps": max(met),
+        "active_keys": active,
+    }
+
+
+def judge(evidence: dict[str, Any]) -> list[Judgement]:
+    """The six judgements, in order."""
+    now = timezone.now()
+    return [check(evidence, now) for _, check in CHECKLIST]
+
+
+@transaction.atomic
+def evaluate_gate(*, acting_user: User | None, plan: Plan) -> GateEvaluation:
+    """Judge the plan now and store evidence, verdicts and digest. Older evaluations stay as they are."""
+    from planner.services.plans import lock_plan
+
+    plan = lock_plan(plan.pk)
+    evidence = collect_evidence(plan)
+    judgements = judge(evidence)
+    evaluation = GateEvaluation.objects.create(
+        plan=plan,
+        replay_id=evidence["replay"]["id"] if evidence["replay"] else None,
+        passed=all(j.verdict == PASS for j in judgements),
+        evidence=evidence,
+        evidence_digest=digest(evidence),
+        created_by=acting_user,
+    )
+    GateItem.objects.bulk_create(
+        GateItem(
+            evaluation=evaluation,
+            number=number,
+            title=title,
+            verdict=judgement.verdict,
+            explanation=judgement.explanation,
+            numbers=judgement.numbers,
+            links=_links(plan, evaluation, number),
+        )
+        for number, ((title, _), judgement) in enumerate(zip(CHECKLIST, judgements, strict=True), start=1)
+    )
+    audit.record(
+        "gate.evaluated",
+        acting_user=acting_user,
+        fleet=plan.fleet,
+        subject=plan,
+        after={"passed": evaluation.passed, "items": [j.verdict for j in judgements]},
+        evidence_digest=evaluation.evidence_digest,
+    )
+    return evaluation
+
+
+def _links(plan: Plan, evaluation: GateEvaluation, number: int) -> list[list[str]]:
+    replay = [["replay", f"/api/v1/replays/{evaluation.replay_id}/"]] if evaluation.replay_id else []
+    calibration = ["calibration", f"/api/v1/calibrations/{plan.calibration_id}/"]
+    return {
+        1: [["workload", f"/api/v1/workloads/{plan.workload_id}/"], calibration],
+        2: [calibration],
+        3: replay,
+        4: replay,
+        5: replay,
+        6: [["fleet", f"/api/v1/fleets/{plan.fleet.slug}/"], calibration, *replay],
+    }[number]

@@ -1,0 +1,81 @@
+"""The sample of a first start: a fleet, a workload with the source's rate shape, a plan, its replay and gate.
+
+All of it is generated from a seed and simulated, and says so wherever it is shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from planner.digests import canonical_json, digest
+from planner.ingest import ImportedWorkload, Notice
+from planner.models import Calibration, Fleet, Job, Plan, Workload
+from planner.services import calibrations, fleets, plans, workloads
+from planner.simulation.synthetic import source_rate_shape, synthetic_key_names, synthetic_tenants, synthetic_trace
+
+SLUG = "demo"
+DESTINATIONS = 30
+ENGINE_PROFILE = "llama-3.3-70b-fp8-tp2-h100"
+KEYS = 128_824
+TOTAL_RPS = 100.0
+TRACE = {"requests": 20_000, "active_keys": 1_024, "prefix_tokens": 6_000, "seed": 20_260_819}
+REPLAY = {"loads_rps": [40.0, 80.0, 120.0], "seeds": [1, 2, 3], "requests": 20_000}
+
+
+def create_fleet(*, acting_user: User) -> Fleet:
+    """The sample fleet: 30 destinations that nothing listens on, judged by simulated evidence."""
+    return fleets.create_fleet(
+        acting_user=acting_user,
+        slug=SLUG,
+        name="Sample fleet",
+        description="Simulated: generated key rates, a modelled engine, and no traffic behind it.",
+        destinations=[(f"d{i:02d}", f"http://127.0.0.1:{9000 + i}") for i in range(DESTINATIONS)],
+        engine_profile=ENGINE_PROFILE,
+        accept_simulated=True,
+    )
+
+
+def create_workload(*, acting_user: User, fleet: Fleet) -> Workload:
+    """128,824 keys with the source's rate shape, and a trace of requests to the busiest of them."""
+    rates = source_rate_shape(KEYS, total_rps=TOTAL_RPS)
+    trace = synthetic_trace(rates, load_rps=TOTAL_RPS, **TRACE)
+    parameters: dict[str, Any] = {"keys": KEYS, "total_rps": TOTAL_RPS, **TRACE}
+    parsed = ImportedWorkload(
+        format="generated",
+        key_names=synthetic_key_names(KEYS),
+        rates=rates,
+        tenants=synthetic_tenants(KEYS, seed=int(TRACE["seed"])),
+        trace=trace,
+        window_s=float(trace.arrival_s[-1]),
+        requests=len(trace),
+        rows=KEYS,
+        notices=[
+            Notice("generated", KEYS, "Rates and requests were generated from a seed; nothing here was measured.", None)
+        ],
+        parameters=parameters,
+        source_name="generated",
+        source_sha256=digest(parameters),
+        source_bytes=len(canonical_json(parameters)),
+    )
+    return workloads.store_workload(
+        acting_user=acting_user, fleet=fleet, parsed=parsed, name="Sample workload", simulated=True
+    )
+
+
+def order_plan(*, acting_user: User, fleet: Fleet, workload: Workload, calibration: Calibration) -> tuple[Plan, Job]:
+    """A plan for the sample, with the replay that follows it."""
+    return plans.order_plan(
+        acting_user=acting_user,
+        fleet=fleet,
+        workload=workload,
+        calibration=calibration,
+        replay=REPLAY,
+        note="The sample plan of the first start.",
+    )
+
+
+def calibrate(*, acting_user: User, fleet: Fleet) -> Calibration:
+    """A simulated calibration of the sample's engine."""
+    return calibrations.simulate_calibration(acting_user=acting_user, fleet=fleet)

@@ -1,0 +1,56 @@
+"""Celery tasks: claim, call a service, record the outcome. A message that comes twice does its work once."""
+
+from __future__ import annotations
+
+import structlog
+from celery import shared_task
+
+from planner.errors import JobFailed, Refused
+from planner.models import Job, ReplayCell
+from planner.services import jobs, plans, replays
+
+log = structlog.get_logger(__name__)
+
+
+@shared_task(name="planner.build_plan")
+def build_plan(job_id: int) -> None:
+    """Build the plan of a job."""
+    with jobs.claimed(job_id) as job:
+        if job is None:
+            return
+        try:
+            plans.build_plan(job)
+        except (JobFailed, Refused) as expected:
+            plans.build_failed(job, message=str(expected), crashed=False)
+        except Exception as crash:
+            plans.build_failed(job, message=f"{type(crash).__name__}: {crash}", crashed=True)
+            raise
+
+
+@shared_task(name="planner.run_cell")
+def run_cell(cell_id: int) -> None:
+    """Run one cell of a replay."""
+    replays.run_cell(cell_id)
+
+
+@shared_task(name="planner.sweep_jobs")
+def sweep_jobs() -> None:
+    """Send again what nobody looks after."""
+    found = jobs.sweep()
+    if any(found.values()):
+        log.info("swept", **found)
+
+
+def send_job(job: Job) -> None:
+    """Send the messages of a job: one for a build, one for each open cell of a replay."""
+    if job.kind == Job.Kind.REPLAY:
+        open_cells = ReplayCell.objects.filter(replay=job.subject_id, state="queued").order_by("id")
+        for pk in open_cells.values_list("pk", flat=True):
+            send_cell(pk)
+    else:
+        build_plan.delay(job.pk)
+
+
+def send_cell(cell_id: int) -> None:
+    """Send the message of one cell."""
+    run_cell.delay(cell_id)
