@@ -1,8 +1,25 @@
 """Simulated replicas with a prefix cache, and replays of a trace under a policy. Pure: numpy and numba only."""
 
+from planner.simulation.arrivals import ARRIVALS, retime
+from planner.simulation.calibration import CalibrationPoint, CalibrationResult, calibrate
+from planner.simulation.ladder import Capacity, capacity
 from planner.simulation.profile import PROFILES, EngineProfile
 from planner.simulation.replay import replay
 from planner.simulation.result import ReplayResult
 from planner.simulation.trace import Blocks, Trace
 
-__all__ = ["PROFILES", "Blocks", "EngineProfile", "ReplayResult", "Trace", "replay"]
+__all__ = [
+    "ARRIVALS",
+    "PROFILES",
+    "Blocks",
+    "CalibrationPoint",
+    "CalibrationResult",
+    "Capacity",
+    "EngineProfile",
+    "ReplayResult",
+    "Trace",
+    "calibrate",
+    "capacity",
+    "replay",
+    "retime",
+]

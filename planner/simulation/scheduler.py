@@ -9,15 +9,15 @@ queue and is recomputed (the rules of vLLM V1).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from planner.simulation.cache import admit_blocks, available, make_room, release_blocks
+from planner.simulation.compiled import inner
 from planner.simulation.state import Cache, Engine, Fleet, Index, Requests
 
 __all__ = ["advance", "enqueue", "interrupt_leap"]
 
 
-@njit(cache=True)
+@inner
 def enqueue(requests: Requests, fleet: Fleet, r: Index, q: Index, measured: bool) -> None:
     """Put request ``q`` at the tail of replica ``r``'s queue."""
     if fleet.queue_head[r] < 0:
@@ -31,7 +31,7 @@ def enqueue(requests: Requests, fleet: Fleet, r: Index, q: Index, measured: bool
         fleet.queue_peak[r] = fleet.queued[r]
 
 
-@njit(cache=True)
+@inner
 def _preempt_youngest(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measured: bool) -> None:
     fleet.batch[r] -= 1
     q = fleet.running[r, fleet.batch[r]]
@@ -49,7 +49,7 @@ def _preempt_youngest(requests: Requests, cache: Cache, fleet: Fleet, engine: En
         fleet.queue_peak[r] = max(fleet.queue_peak[r], fleet.queued[r])
 
 
-@njit(cache=True)
+@inner
 def _missing(requests: Requests, engine: Engine, q: Index, steps: Index) -> Index:
     """Blocks that ``q`` lacks to decode ``steps`` more tokens; the last token's own KV is never needed."""
     tokens = requests.prompt[q] + requests.made[q] + steps - 1
@@ -57,7 +57,7 @@ def _missing(requests: Requests, engine: Engine, q: Index, steps: Index) -> Inde
     return max(0, -(-tokens // engine.block_tokens) - prompt_blocks - requests.extra[q])
 
 
-@njit(cache=True)
+@inner
 def _room_for_decodes(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measured: bool) -> bool:
     """Give each decoding sequence the block of its next token, oldest first; True when one was preempted."""
     preempted = False
@@ -77,7 +77,7 @@ def _room_for_decodes(requests: Requests, cache: Cache, fleet: Fleet, engine: En
     return preempted
 
 
-@njit(cache=True)
+@inner
 def _leap_length(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, most: Index) -> Index:
     """Iterations up to ``most`` for which the blocks suffice; at least 1, whose blocks are already held."""
     room = available(cache, engine, r)
@@ -96,13 +96,13 @@ def _leap_length(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine,
     return low
 
 
-@njit(cache=True)
+@inner
 def _span(fleet: Fleet, r: Index, steps: Index) -> float:
     """Seconds of ``steps`` iterations: the context grows by the batch at each, so the sum is arithmetic."""
     return steps * fleet.slope[r, 0] + fleet.slope[r, 1] * (0.5 * steps * (steps - 1))
 
 
-@njit(cache=True)
+@inner
 def _start(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measured: bool) -> None:
     """Schedule the iteration (or leap) that begins at ``now[r]``."""
     preempted = _room_for_decodes(requests, cache, fleet, engine, r, measured)
@@ -151,7 +151,7 @@ def _start(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: In
     fleet.busy[r] = True
 
 
-@njit(cache=True)
+@inner
 def _complete(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measure_from: float) -> None:
     """Apply the iteration (or leap) that ends at ``end[r]``."""
     end = fleet.end[r]
@@ -187,7 +187,7 @@ def _complete(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r:
     fleet.busy[r] = False
 
 
-@njit(cache=True)
+@inner
 def interrupt_leap(fleet: Fleet, engine: Engine, r: Index, time: float) -> None:
     """Shorten a leap to the first boundary at or after ``time``, where a new arrival can join."""
     if fleet.steps[r] == 1 or fleet.queued[r] > 1 or fleet.batch[r] >= engine.max_sequences:
@@ -204,7 +204,7 @@ def interrupt_leap(fleet: Fleet, engine: Engine, r: Index, time: float) -> None:
         fleet.end[r] = fleet.now[r] + _span(fleet, r, low)
 
 
-@njit(cache=True)
+@inner
 def advance(
     requests: Requests,
     cache: Cache,

@@ -1,0 +1,289 @@
+"""Calibration of one destination on the simulator: q_cap from a load sweep, W from a cache under a cold tail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.routing.hashing import key_hashes
+from planner.routing.validation import positive, whole
+from planner.simulation.arrivals import retime
+from planner.simulation.profile import EngineProfile
+from planner.simulation.replay import replay
+from planner.simulation.result import ReplayResult
+from planner.simulation.trace import Blocks, Trace
+
+__all__ = ["CalibrationPoint", "CalibrationResult", "WarmPoint", "calibrate"]
+
+
+@dataclass(frozen=True)
+class CalibrationPoint:
+    """One load of the sweep: requests/s, latency percentiles in seconds, hit rate, busy share of the time."""
+
+    load_rps: float
+    requests: int
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    ttft_p99_s: float
+    hit_rate: float
+    busy_share: float
+
+
+@dataclass(frozen=True)
+class WarmPoint:
+    """One trial of W: that many equally requested warm prefixes, and the share of their tokens still cached."""
+
+    prefixes: int
+    kept_share: float
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """What a plan takes from a calibration, with the raw points it was read from.
+
+    Attributes
+    ----------
+    q_cap : float
+        Requests/s: the highest load of the sweep before the p99 tail takes off.
+    censored : {"left", "right", None}
+        "left": the knee lies between 0 and the second load; "right": no knee up to the top of the sweep.
+    knee_method : str
+        How the knee was read.
+    warm_slots : int
+        W: warm prefixes of ``prefix_tokens`` that one destination keeps, times ``margin``, rounded down.
+    warm_kept : int
+        The same before the margin.
+    warm_censored : {"right", None}
+        "right" when as many as could be tried were kept.
+    prefix_tokens : int
+        Tokens of a warm prefix.
+    cold_share : float
+        Share of cold requests in the trials of W.
+    source : str
+        "simulated".
+    """
+
+    points: tuple[CalibrationPoint, ...]
+    q_cap: float
+    censored: str | None
+    knee_method: str
+    warm_slots: int
+    warm_kept: int
+    warm_censored: str | None
+    warm_points: tuple[WarmPoint, ...]
+    margin: float
+    prefix_tokens: int
+    cold_share: float
+    seed: int
+    profile_fingerprint: str
+    source: str = "simulated"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every field as plain JSON-able values."""
+        return asdict(self)
+
+
+def calibrate(
+    profile: EngineProfile,
+    trace: Trace,
+    *,
+    destinations: int = 1,
+    loads: Sequence[float] | None = None,
+    knee_factor: float = 2.0,
+    margin: float = 0.8,
+    keep_share: float = 0.95,
+    prefix_tokens: int | None = None,
+    cold_share: float | None = None,
+    max_requests: int = 10_000,
+    seed: int = 0,
+) -> CalibrationResult:
+    """Sweep one replica's load for q_cap, then find W, the warm prefixes that it keeps under cold traffic.
+
+    q_cap: the part of the trace that one of ``destinations`` would get (keys by hash) is replayed on one
+    replica with Poisson arrivals at each load. The knee is the highest load whose p99 is at most
+    ``knee_factor`` times the p99 of the lowest load, as is that of every load below it.
+
+    W: w equally requested prefixes and a cold share of never-seen prompts arrive at 0.8 q_cap; the largest w
+    with ``keep_share`` of the warm prefix tokens still cached is found by bisection.
+
+    Parameters
+    ----------
+    trace : Trace
+        Real or synthetic requests of the workload.
+    destinations : int
+        Fleet size; 1 sweeps the whole trace on one replica.
+    loads : sequence of float, optional
+        Loads in requests/s; by default 10% to 110% of the replica's saturated throughput in steps of 10%.
+    knee_factor : float
+        Above 1.
+    margin, keep_share : float
+        Safety margin on W, in (0, 1]; and what counts as kept, in (0, 1).
+    prefix_tokens : int, optional
+        By default measured: mean tokens that an unlimited cache would find, over requests that find any.
+    cold_share : float, optional
+        In [0, 1). By default measured: share of requests whose key occurs once in the trace, at most 0.9.
+    max_requests : int
+        The sweep takes this many requests of its part of the trace, from the start.
+
+    Raises
+    ------
+    ValueError
+        Argument out of range; or a part of the trace with fewer than 100 requests, too few for a p99.
+    """
+    if positive("knee_factor", knee_factor) <= 1:
+        raise ValueError(f"knee_factor = {knee_factor}: expected above 1")
+    for name, value in (("margin", margin), ("keep_share", keep_share)):
+        if positive(name, value) > 1:
+            raise ValueError(f"{name} = {value}: expected at most 1")
+    part = _part(trace, whole("destinations", destinations, 1), whole("max_requests", max_requests, 100))
+    if len(part) < 100:
+        raise ValueError(f"trace: {len(part)} requests fall to one of {destinations} destinations; 100 are needed")
+
+    points = [_point(part, float(load), profile, seed) for load in loads or _default_loads(part, profile)]
+    points.sort(key=lambda point: point.load_rps)
+    over = [at for at, point in enumerate(points) if not point.p99_s <= knee_factor * points[0].p99_s]
+    knee = (over[0] if over else len(points)) - 1
+    q_cap = points[max(knee, 0)].load_rps
+
+    unlimited = _run(_all_at_once(part), profile.with_cache(None), seed)
+    if prefix_tokens is None:
+        found = unlimited.cached_tokens[unlimited.cached_tokens > 0]
+        prefix_tokens = int(found.mean()) if len(found) else part.block_tokens
+    if cold_share is None:
+        _, counts = np.unique(part.key, return_counts=True)
+        cold_share = min(0.9, float((counts == 1).sum()) / len(part))
+    elif not 0 <= cold_share < 1:
+        raise ValueError(f"cold_share = {cold_share}: expected a share in [0, 1)")
+    warm = _WarmTrial(profile, part, whole("prefix_tokens", prefix_tokens, 1), cold_share, 0.8 * q_cap, seed)
+    kept, warm_points, warm_censored = _largest_kept(warm, keep_share)
+    return CalibrationResult(
+        points=tuple(points),
+        q_cap=q_cap,
+        censored="right" if not over else "left" if knee <= 0 else None,
+        knee_method=f"p99 within {knee_factor:g} x p99 at the lowest load",
+        warm_slots=int(margin * kept),
+        warm_kept=kept,
+        warm_censored=warm_censored,
+        warm_points=warm_points,
+        margin=margin,
+        prefix_tokens=prefix_tokens,
+        cold_share=cold_share,
+        seed=seed,
+        profile_fingerprint=profile.fingerprint(),
+    )
+
+
+def _run(trace: Trace, profile: EngineProfile, seed: int) -> ReplayResult:
+    return replay(trace, policy="round-robin", destinations=1, profile=profile, seed=seed)
+
+
+def _part(trace: Trace, destinations: int, most: int) -> Trace:
+    distinct, inverse = np.unique(trace.key, return_inverse=True)
+    mine = key_hashes(distinct, trace.key_names) % np.uint64(destinations) == 0
+    return _take(trace, np.flatnonzero(mine[inverse])[:most])
+
+
+def _take(trace: Trace, rows: NDArray[np.int64]) -> Trace:
+    offsets, ids = trace.blocks
+    lengths = np.diff(offsets)[rows]
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    pick = np.repeat(offsets[rows] - starts[:-1], lengths) + np.arange(starts[-1])
+    return replace(
+        trace,
+        arrival_s=trace.arrival_s[rows],
+        key=trace.key[rows],
+        blocks=Blocks(starts.astype(np.int64), ids[pick]),
+        prompt_tokens=trace.prompt_tokens[rows],
+        output_tokens=trace.output_tokens[rows],
+    )
+
+
+def _all_at_once(trace: Trace) -> Trace:
+    return replace(trace, arrival_s=np.zeros(len(trace)))
+
+
+def _default_loads(part: Trace, profile: EngineProfile) -> list[float]:
+    flood = _run(_all_at_once(part), profile, 0)
+    finished = np.sort(flood.latency_s[flood.served])
+    if not len(finished):
+        raise ValueError(f"trace: every request is larger than the cache of {profile.name}")
+    middle = finished[len(finished) // 10 : len(finished) - len(finished) // 10]  # ramp and drain are not saturated
+    saturated = (len(middle) - 1) / (middle[-1] - middle[0])
+    return [saturated * tenth / 10 for tenth in range(1, 12)]
+
+
+def _point(part: Trace, load: float, profile: EngineProfile, seed: int) -> CalibrationPoint:
+    result = _run(retime(part, load, arrivals="poisson", seed=seed), profile, seed)
+    figures = result.summary()
+    measured = result.measured()
+    first = result.arrival_s[result.warmup_requests]
+    span = float(np.max(result.arrival_s[measured] + result.latency_s[measured]) - first)
+    return CalibrationPoint(
+        load_rps=load,
+        requests=figures["requests"],
+        p50_s=figures["p50_s"],
+        p95_s=figures["p95_s"],
+        p99_s=figures["p99_s"],
+        ttft_p99_s=figures["ttft_p99_s"],
+        hit_rate=figures["hit_rate"],
+        busy_share=min(1.0, float(result.busy_s[0]) / span),
+    )
+
+
+class _WarmTrial:
+    """Trials of W; calling it with a number of prefixes gives the share of their tokens that stayed cached."""
+
+    def __init__(
+        self, profile: EngineProfile, part: Trace, prefix: int, cold_share: float, load: float, seed: int
+    ) -> None:
+        self.profile, self.cold_share, self.load, self.seed = profile, cold_share, load, seed
+        self.block_tokens = part.block_tokens
+        self.prefix_blocks = max(1, prefix // self.block_tokens)
+        self.prompt_blocks = max(self.prefix_blocks + 1, int(np.mean(np.diff(part.blocks.offsets))))
+        self.output = max(1, int(part.output_tokens.mean()))
+        cache = profile.cache_tokens
+        fits = part.key.max() + 1 if cache is None else cache // (self.block_tokens * self.prefix_blocks)
+        self.most = max(1, int(fits))
+
+    def __call__(self, prefixes: int) -> float:
+        n = max(400, int(8 * prefixes / (1 - self.cold_share)))  # about eight visits a prefix
+        rng = np.random.default_rng([self.seed, prefixes])
+        is_cold = rng.random(n) < self.cold_share
+        key = np.where(is_cold, prefixes + np.arange(n), rng.integers(0, prefixes, n))
+        width = self.prompt_blocks
+        ids = prefixes * width + np.arange(n * width).reshape(n, width)  # all different ...
+        head = slice(0, self.prefix_blocks)
+        warm_ids = key[:, None] * width + np.arange(self.prefix_blocks)
+        ids[~is_cold, head] = warm_ids[~is_cold]  # ... but for the warm prefixes
+        trace = Trace(
+            np.zeros(n),
+            key,
+            Blocks(np.arange(n + 1) * width, ids.ravel()),
+            np.full(n, width * self.block_tokens),
+            np.full(n, self.output),
+            self.block_tokens,
+        )
+        result = _run(retime(trace, self.load, arrivals="poisson", seed=self.seed), self.profile, self.seed)
+        warm = result.measured() & ~is_cold
+        _, first_visits = np.unique(key, return_index=True)
+        warm[first_visits] = False  # the first visit of a prefix cannot hit
+        wanted = int(warm.sum()) * self.prefix_blocks * self.block_tokens
+        return float(result.cached_tokens[warm].sum() / wanted) if wanted else 0.0
+
+
+def _largest_kept(trial: _WarmTrial, keep_share: float) -> tuple[int, tuple[WarmPoint, ...], str | None]:
+    tried: dict[int, float] = {trial.most: trial(trial.most)}
+    low, high = 0, trial.most
+    if tried[high] >= keep_share:
+        low = high
+    while high - low > max(1, trial.most // 100):
+        middle = (low + high) // 2
+        tried[middle] = trial(middle)
+        low, high = (middle, high) if tried[middle] >= keep_share else (low, middle)
+    points = tuple(WarmPoint(w, share) for w, share in sorted(tried.items()))
+    return low, points, "right" if low == trial.most else None

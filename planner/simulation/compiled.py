@@ -1,0 +1,14 @@
+"""How the kernels are compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+__all__ = ["inner"]
+
+# Inner functions are called by compiled code alone. Wrappers for calls from Python would unpack some fifty arrays
+# each and cost more to compile than the functions themselves.
+_OPTIONS: dict[str, Any] = {"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inner = njit(**_OPTIONS)
