@@ -15,7 +15,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "cacheroute_web.settings")
 
 app = Celery("cacheroute")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["planner"])
+app.autodiscover_tasks()
 app.steps["worker"].add(DjangoStructLogInitStep)
 
 
