@@ -166,7 +166,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["planner.api.permissions.ScopedPermission"],
     "DEFAULT_PAGINATION_CLASS": "planner.api.pagination.CreatedCursorPagination",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "planner.api.schema.ConsoleSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "EXCEPTION_HANDLER": "planner.api.problems.problem_handler",
     "PAGE_SIZE": 50,

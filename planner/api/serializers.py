@@ -1,0 +1,273 @@
+"""Thin: what is shown and what is accepted. Rules live in the services."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from planner import models
+
+
+class DestinationSerializer(serializers.ModelSerializer[models.Destination]):
+    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+
+    class Meta:
+        model = models.Destination
+        fields = ["id", "fleet", "index", "name", "url", "state", "weight", "version"]
+        read_only_fields = fields
+
+
+class ServingProfileSerializer(serializers.ModelSerializer[models.ServingProfile]):
+    class Meta:
+        model = models.ServingProfile
+        exclude = ["engine_constants"]
+
+
+class FleetSerializer(serializers.ModelSerializer[models.Fleet]):
+    serving_profile = ServingProfileSerializer(read_only=True)
+
+    class Meta:
+        model = models.Fleet
+        fields = [
+            "id", "slug", "name", "description", "serving_profile", "slo_p99_s", "min_approvals",
+            "max_rates_age_days", "max_imbalance", "accept_simulated", "canary_weights", "table_version",
+            "table_issued_at", "version", "created_at", "updated_at",
+        ]  # fmt: skip
+        read_only_fields = fields
+
+
+class WorkloadSerializer(serializers.ModelSerializer[models.Workload]):
+    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    rates_digest = serializers.CharField(source="rates.digest", read_only=True)
+    trace_digest = serializers.CharField(source="trace.digest", read_only=True, default=None)
+
+    class Meta:
+        model = models.Workload
+        exclude = ["rates", "trace"]
+
+
+class CalibrationSerializer(serializers.ModelSerializer[models.Calibration]):
+    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+
+    class Meta:
+        model = models.Calibration
+        fields = "__all__"
+
+
+class PlanSerializer(serializers.ModelSerializer[models.Plan]):
+    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    author = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    submitted_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    table_digest = serializers.CharField(source="table.digest", read_only=True, default=None)
+
+    class Meta:
+        model = models.Plan
+        exclude = ["table"]
+
+
+class ReplayCellSerializer(serializers.ModelSerializer[models.ReplayCell]):
+    class Meta:
+        model = models.ReplayCell
+        exclude = ["replay", "attempt"]
+
+
+class ReplaySerializer(serializers.ModelSerializer[models.Replay]):
+    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+
+    class Meta:
+        model = models.Replay
+        fields = "__all__"
+
+
+class GateItemSerializer(serializers.ModelSerializer[models.GateItem]):
+    class Meta:
+        model = models.GateItem
+        fields = ["number", "title", "verdict", "explanation", "numbers", "links"]
+
+
+class GateSerializer(serializers.ModelSerializer[models.GateEvaluation]):
+    items = GateItemSerializer(many=True, read_only=True)
+    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+
+    class Meta:
+        model = models.GateEvaluation
+        fields = ["id", "plan", "replay", "passed", "items", "evidence", "evidence_digest", "created_by", "created_at"]
+
+
+class ApprovalSerializer(serializers.ModelSerializer[models.Approval]):
+    approver = serializers.SlugRelatedField(slug_field="username", read_only=True)
+
+    class Meta:
+        model = models.Approval
+        fields = ["id", "plan", "evaluation", "decision", "evidence_digest", "comment", "approver", "created_at"]
+
+
+class RolloutStepSerializer(serializers.ModelSerializer[models.RolloutStep]):
+    entered_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+
+    class Meta:
+        model = models.RolloutStep
+        fields = ["number", "weight", "entered_at", "entered_by"]
+
+
+class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
+    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    started_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    steps = RolloutStepSerializer(many=True, read_only=True)
+
+    class Meta:
+        model = models.Rollout
+        fields = "__all__"
+
+
+class JobSerializer(serializers.ModelSerializer[models.Job]):
+    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+
+    class Meta:
+        model = models.Job
+        exclude = ["attempt", "dispatched_at"]
+
+
+class AuditEventSerializer(serializers.ModelSerializer[models.AuditEvent]):
+    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+
+    class Meta:
+        model = models.AuditEvent
+        exclude = ["actor"]
+
+
+class TokenSerializer(serializers.ModelSerializer[models.ApiToken]):
+    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+
+    class Meta:
+        model = models.ApiToken
+        exclude = ["digest", "user"]
+
+
+class NewTokenSerializer(TokenSerializer):
+    token = serializers.CharField(read_only=True, help_text="The secret; shown this once")
+
+
+class TelemetryWindowSerializer(serializers.ModelSerializer[models.TelemetryWindow]):
+    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+
+    class Meta:
+        model = models.TelemetryWindow
+        fields = "__all__"
+
+
+class DriftCheckSerializer(serializers.ModelSerializer[models.DriftCheck]):
+    class Meta:
+        model = models.DriftCheck
+        fields = "__all__"
+
+
+# --- What is accepted ---------------------------------------------------------------------------------
+class FleetField(serializers.SlugRelatedField[models.Fleet]):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(slug_field="slug", queryset=models.Fleet.objects.all(), **kwargs)
+
+
+class NewDestination(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=120)
+    url = serializers.URLField(max_length=500)
+
+
+class PolicyInput(serializers.Serializer[Any]):
+    slo_p99_s = serializers.FloatField(required=False, min_value=0.001, max_value=3600)
+    min_approvals = serializers.IntegerField(required=False, min_value=1, max_value=20)
+    max_rates_age_days = serializers.IntegerField(required=False, min_value=1, max_value=365)
+    max_imbalance = serializers.FloatField(required=False, min_value=1, max_value=1000)
+    accept_simulated = serializers.BooleanField(required=False)
+    canary_weights = serializers.ListField(child=serializers.FloatField(), required=False, max_length=20)
+
+
+class FleetInput(PolicyInput):
+    slug = serializers.SlugField(max_length=60)
+    name = serializers.CharField(max_length=120)
+    description = serializers.CharField(required=False, allow_blank=True, max_length=2000)
+    engine_profile = serializers.CharField(max_length=80)
+    destinations = NewDestination(many=True, allow_empty=False)
+
+
+class DestinationInput(serializers.Serializer[Any]):
+    state = serializers.ChoiceField(choices=models.Destination.State.choices)
+
+
+class WorkloadInput(serializers.Serializer[Any]):
+    fleet = FleetField()
+    file = serializers.FileField(allow_empty_file=True, use_url=False)
+    name = serializers.CharField(required=False, allow_blank=True, max_length=120)
+    format = serializers.CharField(required=False, default="auto", max_length=40)
+    key_depth = serializers.IntegerField(required=False, default=2, min_value=1, max_value=1_000_000)
+    block_tokens = serializers.IntegerField(required=False, default=512, min_value=1, max_value=1_000_000)
+    strict = serializers.BooleanField(required=False, default=False)
+    measured_at = serializers.DateTimeField(required=False)
+
+
+class CalibrationInput(serializers.Serializer[Any]):
+    fleet = FleetField()
+    q_cap = serializers.FloatField()
+    slots_measured = serializers.IntegerField(min_value=0, max_value=2**31 - 1)
+    margin = serializers.FloatField(required=False, default=0.8)
+    q_cap_censored = serializers.ChoiceField(choices=["", "left", "right"], required=False, default="")
+    knee_method = serializers.CharField(required=False, default="stated by the operator", max_length=120)
+    points = serializers.ListField(child=serializers.DictField(), required=False, max_length=1000)
+    note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
+
+
+class FleetOnlyInput(serializers.Serializer[Any]):
+    fleet = FleetField()
+
+
+class ReplayOptions(serializers.Serializer[Any]):
+    policies = serializers.ListField(child=serializers.CharField(max_length=40), required=False, max_length=20)
+    loads_rps = serializers.ListField(child=serializers.FloatField(), required=False, max_length=100)
+    seeds = serializers.ListField(child=serializers.IntegerField(), required=False, max_length=100)
+    arrivals = serializers.CharField(required=False, default="poisson", max_length=20)
+    cv = serializers.FloatField(required=False, min_value=0.01, max_value=100)
+    requests = serializers.IntegerField(required=False, default=20_000)
+    warmup = serializers.FloatField(required=False, default=0.2)
+
+
+class ReplayInput(ReplayOptions):
+    plan = serializers.PrimaryKeyRelatedField(queryset=models.Plan.objects.all())
+
+
+class PlanInput(serializers.Serializer[Any]):
+    fleet = FleetField()
+    workload = serializers.PrimaryKeyRelatedField(queryset=models.Workload.objects.all())
+    calibration = serializers.PrimaryKeyRelatedField(queryset=models.Calibration.objects.all())
+    admission = serializers.CharField(required=False, default="top_rate", max_length=20)
+    balance_target = serializers.FloatField(required=False, allow_null=True)
+    slots_per_destination = serializers.IntegerField(required=False, allow_null=True, max_value=2**31 - 1)
+    replay = ReplayOptions(required=False, allow_null=True)
+    note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
+
+
+class PlanOnlyInput(serializers.Serializer[Any]):
+    plan = serializers.PrimaryKeyRelatedField(queryset=models.Plan.objects.all())
+
+
+class ApproveInput(serializers.Serializer[Any]):
+    evidence_digest = serializers.CharField(max_length=71)
+    comment = serializers.CharField(required=False, allow_blank=True, default="", max_length=4000)
+
+
+class RejectInput(serializers.Serializer[Any]):
+    comment = serializers.CharField(max_length=4000)
+
+
+class ReasonInput(serializers.Serializer[Any]):
+    reason = serializers.CharField(required=False, allow_blank=True, default="", max_length=4000)
+
+
+class TokenInput(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=120)
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=models.ApiToken.Scope.choices), max_length=5)
+    fleet = FleetField(required=False, allow_null=True)
+    expires_at = serializers.DateTimeField(required=False, allow_null=True)

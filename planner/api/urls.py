@@ -1,0 +1,32 @@
+"""`/api/v1/`."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework.routers import DefaultRouter
+
+from planner.api.views import fleets, inputs, operations, plans
+
+router = DefaultRouter()
+router.include_format_suffixes = False
+router.register("fleets", fleets.FleetViewSet)
+router.register("destinations", fleets.DestinationViewSet)
+router.register("workloads", inputs.WorkloadViewSet)
+router.register("calibrations", inputs.CalibrationViewSet)
+router.register("plans", plans.PlanViewSet)
+router.register("replays", plans.ReplayViewSet)
+router.register("gates", plans.GateViewSet)
+router.register("approvals", plans.ApprovalViewSet)
+router.register("rollouts", operations.RolloutViewSet)
+router.register("telemetry", operations.TelemetryWindowViewSet)
+router.register("drift-checks", operations.DriftCheckViewSet)
+router.register("jobs", operations.JobViewSet)
+router.register("audit-events", operations.AuditEventViewSet)
+router.register("tokens", operations.TokenViewSet)
+
+urlpatterns = [
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
+    path("", include(router.urls)),
+]

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.db import connection
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api import serializers
+from planner.api.base import ReadViewSet, with_etag
+from planner.api.schema import CHANGED, IF_MATCH
+from planner.models import Destination, Fleet
+from planner.selectors.routing_tables import routing_table
+from planner.services import fleets, rollouts
+
+# A long poll looks this often for a new version; a waiting router costs one indexed query each time.
+POLL_S = 0.5
+MAX_WAIT_S = 30
+
+
+class FleetViewSet(ReadViewSet):
+    """Fleets, their published routing table, and the way back to Flat-LB."""
+
+    queryset = Fleet.objects.select_related("serving_profile").order_by("-id")
+    serializer_class = serializers.FleetSerializer
+    lookup_field = "slug"
+    fleet_path = "id"
+    filterset_fields = ["slug", "accept_simulated"]
+    scopes = {"routing_table": "route", "fall_back": "deploy", "create": "deploy", "partial_update": "deploy"}
+
+    @extend_schema(request=serializers.FleetInput, responses={201: serializers.FleetSerializer})
+    def create(self, request: Request) -> Response:
+        """Create a fleet. Flat-LB is live from its first moment."""
+        data = self.accept(serializers.FleetInput)
+        destinations = [(d["name"], d["url"]) for d in data.pop("destinations")]
+        fleet = fleets.create_fleet(acting_user=request.user, destinations=destinations, **data)
+        return self.answer(fleet, 201, Location=f"/api/v1/fleets/{fleet.slug}/")
+
+    @extend_schema(
+        request=serializers.PolicyInput, responses=CHANGED(serializers.FleetSerializer), parameters=[IF_MATCH]
+    )
+    def partial_update(self, request: Request, slug: str) -> Response:
+        """Change the policy that plans are judged by; evidence judged under the old one becomes stale."""
+        fleet = self.get_object()
+        data = self.accept(serializers.PolicyInput)
+        fleets.change_policy(acting_user=request.user, fleet=fleet, expected_version=self.expected_version(), **data)
+        return self.answer(fleet)
+
+    @extend_schema(request=serializers.ReasonInput, responses={200: serializers.RolloutSerializer})
+    @action(detail=True, methods=["post"], url_path="fall-back")
+    def fall_back(self, request: Request, slug: str) -> Response:
+        """Send all traffic by Flat-LB, now. Safe to repeat; needs no worker and no broker."""
+        fleet = self.get_object()
+        data = self.accept(serializers.ReasonInput)
+        rollout = rollouts.fall_back(acting_user=request.user, fleet=fleet, **data)
+        return with_etag(Response(serializers.RolloutSerializer(rollout).data), rollout)
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter(
+                "wait", int, description="Seconds to wait for a version other than If-None-Match, at most 30"
+            ),
+            OpenApiParameter("If-None-Match", str, OpenApiParameter.HEADER),
+        ],
+        responses={200: OpenApiTypes.OBJECT, 304: OpenApiResponse(description="The router's table is the newest")},
+    )
+    @action(detail=True, methods=["get"], url_path="routing-table")
+    def routing_table(self, request: Request, slug: str) -> Response:
+        """The table that routers follow (`cacheroute.table/1`), with ETag, 304 and long poll."""
+        fleet = self.get_object()
+        known = [t.strip() for t in request.headers.get("If-None-Match", "").split(",")]
+        deadline = time.monotonic() + min(_seconds(request.query_params.get("wait")), MAX_WAIT_S)
+        while table_tag(fleet) in known:
+            if time.monotonic() + POLL_S > deadline:
+                return Response(status=304, headers={"ETag": table_tag(fleet)})
+            connection.close()  # a sleeping router holds no database connection
+            time.sleep(POLL_S)
+            fleet.refresh_from_db(fields=["table_version", "table_issued_at"])
+        body = routing_table(fleet)
+        return Response(body, headers={"ETag": f'"{body["version"]}"', "Cache-Control": "no-cache"})
+
+
+class DestinationViewSet(ReadViewSet):
+    """Destinations of all fleets."""
+
+    queryset = Destination.objects.select_related("fleet").order_by("-id")
+    serializer_class = serializers.DestinationSerializer
+    filterset_fields = {"fleet__slug": ["exact"], "state": ["exact"]}
+    scopes = {"partial_update": "deploy"}
+
+    @extend_schema(
+        request=serializers.DestinationInput,
+        responses=CHANGED(serializers.DestinationSerializer),
+        parameters=[IF_MATCH],
+    )
+    def partial_update(self, request: Request, pk: str) -> Response:
+        """Mark it up, draining or down; the published table changes with it."""
+        destination: Any = self.get_object()
+        data = self.accept(serializers.DestinationInput)
+        fleets.set_destination_state(
+            acting_user=request.user, destination=destination, expected_version=self.expected_version(), **data
+        )
+        return self.answer(destination)
+
+
+def table_tag(fleet: Fleet) -> str:
+    """Strong ETag of the published table."""
+    return f'"{fleet.table_version}"'
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return max(0.0, float(text or 0))
+    except ValueError:
+        return 0.0

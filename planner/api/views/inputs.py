@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import datetime as dt
+
+from django.conf import settings
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.parsers import FormParser, MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api import serializers
+from planner.api.base import ReadViewSet
+from planner.errors import Invalid
+from planner.models import Calibration, Workload
+from planner.services import calibrations, workloads
+
+
+class WorkloadViewSet(ReadViewSet):
+    """Measured rates and traces."""
+
+    queryset = Workload.objects.select_related("fleet", "created_by", "rates", "trace").order_by("-id")
+    serializer_class = serializers.WorkloadSerializer
+    filterset_fields = {"fleet__slug": ["exact"], "name": ["exact"], "format": ["exact"], "simulated": ["exact"]}
+    parser_classes = [MultiPartParser, FormParser]
+    scopes = {"create": "ingest"}
+
+    @extend_schema(
+        request={"multipart/form-data": serializers.WorkloadInput}, responses={201: serializers.WorkloadSerializer}
+    )
+    def create(self, request: Request) -> Response:
+        """Import a file. A fault names the file, the row and the field, and nothing is stored."""
+        _ = request.data  # reading it is what streams the upload
+        if getattr(request._request, "upload_too_large", False):
+            limit = settings.UPLOAD_MAX_BYTES // 2**20
+            raise Invalid(f"the file is larger than {limit} MiB; use the command import_workload", field="file")
+        data = self.accept(serializers.WorkloadInput)
+        file = data.pop("file")
+        measured_at: dt.datetime | None = data.pop("measured_at", None)
+        workload = workloads.import_workload(
+            acting_user=request.user, file=file, file_name=file.name, measured_at=measured_at, **data
+        )
+        return self.answer(workload, 201, Location=f"/api/v1/workloads/{workload.pk}/")
+
+
+class CalibrationViewSet(ReadViewSet):
+    """What one destination can take."""
+
+    queryset = Calibration.objects.select_related("fleet", "created_by").order_by("-id")
+    serializer_class = serializers.CalibrationSerializer
+    filterset_fields = {"fleet__slug": ["exact"], "source": ["exact"]}
+
+    @extend_schema(request=serializers.CalibrationInput, responses={201: serializers.CalibrationSerializer})
+    def create(self, request: Request) -> Response:
+        """Record figures measured on a real engine."""
+        calibration = calibrations.record_calibration(
+            acting_user=request.user, **self.accept(serializers.CalibrationInput)
+        )
+        return self.answer(calibration, 201, Location=f"/api/v1/calibrations/{calibration.pk}/")
+
+    @extend_schema(request=serializers.FleetOnlyInput, responses={201: serializers.CalibrationSerializer})
+    @action(detail=False, methods=["post"])
+    def simulate(self, request: Request) -> Response:
+        """Sweep one simulated replica of the fleet's engine profile; the result is marked simulated."""
+        calibration = calibrations.simulate_calibration(
+            acting_user=request.user, **self.accept(serializers.FleetOnlyInput)
+        )
+        return self.answer(calibration, 201, Location=f"/api/v1/calibrations/{calibration.pk}/")

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api import serializers
+from planner.api.base import ReadViewSet
+from planner.api.permissions import NEVER_BY_TOKEN
+from planner.api.schema import CHANGED, IF_MATCH
+from planner.models import ApiToken, AuditEvent, DriftCheck, Job, Rollout, TelemetryWindow
+from planner.services import jobs, rollouts, tokens
+
+
+class RolloutViewSet(ReadViewSet):
+    """Canaries and what is active."""
+
+    queryset = (
+        Rollout.objects.select_related("fleet", "plan", "started_by")
+        .prefetch_related("steps__entered_by")
+        .order_by("-id")
+    )
+    serializer_class = serializers.RolloutSerializer
+    filterset_fields = {"fleet__slug": ["exact"], "state": ["exact", "in"], "plan": ["exact"]}
+    scopes = {"create": "deploy", "advance": "deploy", "abort": "deploy"}
+
+    @extend_schema(request=serializers.PlanOnlyInput, responses={201: serializers.RolloutSerializer})
+    def create(self, request: Request) -> Response:
+        """Start the canary of an approved plan."""
+        rollout = rollouts.start_rollout(acting_user=request.user, **self.accept(serializers.PlanOnlyInput))
+        return self.answer(rollout, 201, Location=f"/api/v1/rollouts/{rollout.pk}/")
+
+    @extend_schema(request=None, responses=CHANGED(serializers.RolloutSerializer), parameters=[IF_MATCH])
+    @action(detail=True, methods=["post"])
+    def advance(self, request: Request, pk: str) -> Response:
+        """Take the canary to its next weight; after the last the plan is active."""
+        rollout = self.get_object()
+        rollouts.advance_rollout(acting_user=request.user, rollout=rollout, expected_version=self.expected_version())
+        return self.answer(rollout)
+
+    @extend_schema(
+        request=serializers.ReasonInput, responses=CHANGED(serializers.RolloutSerializer), parameters=[IF_MATCH]
+    )
+    @action(detail=True, methods=["post"])
+    def abort(self, request: Request, pk: str) -> Response:
+        """Take the canary off traffic."""
+        rollout = self.get_object()
+        data = self.accept(serializers.ReasonInput)
+        rollouts.abort_rollout(
+            acting_user=request.user, rollout=rollout, expected_version=self.expected_version(), **data
+        )
+        return self.answer(rollout)
+
+
+class JobViewSet(ReadViewSet):
+    """Long work and its progress."""
+
+    queryset = Job.objects.select_related("fleet", "created_by").order_by("-id")
+    serializer_class = serializers.JobSerializer
+    filterset_fields = {"fleet__slug": ["exact"], "kind": ["exact"], "state": ["exact", "in"]}
+
+    @extend_schema(request=None, responses={200: serializers.JobSerializer})
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        """Cancel it and what it was making."""
+        job = jobs.cancel_job(acting_user=request.user, job=self.get_object())
+        return self.answer(job)
+
+
+class AuditEventViewSet(ReadViewSet):
+    """The audit trail, newest first."""
+
+    queryset = AuditEvent.objects.select_related("fleet").order_by("-id")
+    serializer_class = serializers.AuditEventSerializer
+    filterset_fields = {
+        "fleet__slug": ["exact"],
+        "action": ["exact"],
+        "actor_name": ["exact"],
+        "subject_type": ["exact"],
+        "subject_id": ["exact"],
+        "created_at": ["gte", "lt"],
+    }
+
+
+class TelemetryWindowViewSet(ReadViewSet):
+    """What routers reported."""
+
+    queryset = TelemetryWindow.objects.select_related("fleet").order_by("-id")
+    serializer_class = serializers.TelemetryWindowSerializer
+    filterset_fields = {"fleet__slug": ["exact"], "plan": ["exact"], "arm": ["exact"]}
+
+
+class DriftCheckViewSet(ReadViewSet):
+    """Comparisons of what plans were made for with what is measured now."""
+
+    queryset = DriftCheck.objects.select_related("plan").order_by("-id")
+    serializer_class = serializers.DriftCheckSerializer
+    fleet_path = "plan__fleet"
+    filterset_fields = {"plan": ["exact"], "verdict": ["exact"]}
+
+
+class TokenViewSet(ReadViewSet):
+    """One's own API tokens. Made and revoked by a person, never by a token."""
+
+    queryset = ApiToken.objects.select_related("fleet").order_by("-id")
+    serializer_class = serializers.TokenSerializer
+    filterset_fields = {"revoked_at": ["isnull"]}
+    scopes = {"create": NEVER_BY_TOKEN, "destroy": NEVER_BY_TOKEN, "list": NEVER_BY_TOKEN, "retrieve": NEVER_BY_TOKEN}
+
+    def get_queryset(self):  # type: ignore[no-untyped-def]
+        """The user's own; an administrator sees all."""
+        queryset = super().get_queryset()
+        user = self.request.user
+        return queryset if user.is_superuser else queryset.filter(user_id=user.pk)
+
+    @extend_schema(request=serializers.TokenInput, responses={201: serializers.NewTokenSerializer})
+    def create(self, request: Request) -> Response:
+        """Create a token. `token` in the answer is shown this once."""
+        token, secret = tokens.create_token(acting_user=request.user, **self.accept(serializers.TokenInput))
+        return Response({**serializers.TokenSerializer(token).data, "token": secret}, status=201)
+
+    @extend_schema(responses={204: None})
+    def destroy(self, request: Request, pk: str) -> Response:
+        """Revoke it."""
+        tokens.revoke_token(acting_user=request.user, token=self.get_object())
+        return Response(status=204)

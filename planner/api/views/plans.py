@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api import serializers
+from planner.api.base import ReadViewSet, accepted
+from planner.api.permissions import NEVER_BY_TOKEN
+from planner.api.schema import CHANGED, IF_MATCH, Accepted
+from planner.models import Approval, GateEvaluation, Plan, Replay
+from planner.services import gates, plans, replays, reviews
+
+
+class PlanViewSet(ReadViewSet):
+    """Candidate plans and their review."""
+
+    queryset = Plan.objects.select_related("fleet", "author", "submitted_by", "table").order_by("-id")
+    serializer_class = serializers.PlanSerializer
+    filterset_fields = {"fleet__slug": ["exact"], "state": ["exact", "in"], "kind": ["exact"], "number": ["exact"]}
+    scopes = {"approve": NEVER_BY_TOKEN, "reject": NEVER_BY_TOKEN}
+
+    @extend_schema(request=serializers.PlanInput, responses={202: Accepted})
+    def create(self, request: Request) -> Response:
+        """Order a plan; with `replay` a replay follows the build."""
+        data = self.accept(serializers.PlanInput)
+        if data.get("replay") is not None:
+            data["replay"] = dict(data["replay"])
+        plan, job = plans.order_plan(acting_user=request.user, **data)
+        return accepted(job, plan=plan.pk)
+
+    @extend_schema(request=None, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH])
+    @action(detail=True, methods=["post"])
+    def submit(self, request: Request, pk: str) -> Response:
+        """Submit for review."""
+        plan = self.get_object()
+        reviews.submit_plan(acting_user=request.user, plan=plan, expected_version=self.expected_version())
+        return self.answer(plan)
+
+    @extend_schema(
+        request=serializers.ApproveInput, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH]
+    )
+    @action(detail=True, methods=["post"])
+    def approve(self, request: Request, pk: str) -> Response:
+        """Approve on the evidence that was read. Another person than the author and submitter; never a token."""
+        plan = self.get_object()
+        data = self.accept(serializers.ApproveInput)
+        data["evidence_digest"] = data["evidence_digest"].removeprefix("sha256:")
+        reviews.approve_plan(acting_user=request.user, plan=plan, expected_version=self.expected_version(), **data)
+        return self.answer(plan)
+
+    @extend_schema(
+        request=serializers.RejectInput, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH]
+    )
+    @action(detail=True, methods=["post"])
+    def reject(self, request: Request, pk: str) -> Response:
+        """Reject with a reason."""
+        plan = self.get_object()
+        data = self.accept(serializers.RejectInput)
+        reviews.reject_plan(acting_user=request.user, plan=plan, expected_version=self.expected_version(), **data)
+        return self.answer(plan)
+
+
+class ReplayViewSet(ReadViewSet):
+    """Shadow replays."""
+
+    queryset = Replay.objects.select_related("plan", "created_by").order_by("-id")
+    serializer_class = serializers.ReplaySerializer
+    fleet_path = "plan__fleet"
+    filterset_fields = {"plan": ["exact"], "state": ["exact"], "plan__fleet__slug": ["exact"]}
+
+    @extend_schema(request=serializers.ReplayInput, responses={202: Accepted})
+    def create(self, request: Request) -> Response:
+        """Replay a built plan against Flat-LB; the checklist is evaluated when the last cell is in."""
+        row, job = replays.start_replay(acting_user=request.user, **self.accept(serializers.ReplayInput))
+        return accepted(job, plan=row.plan_id, replay=row.pk)
+
+    @extend_schema(responses={200: serializers.ReplayCellSerializer(many=True)}, filters=False)
+    @action(detail=True, methods=["get"])
+    def cells(self, request: Request, pk: str) -> Response:
+        """Every cell with its figures."""
+        row: Any = self.get_object()
+        page = self.paginate_queryset(row.cells.order_by("-id"))
+        return self.get_paginated_response(serializers.ReplayCellSerializer(page, many=True).data)
+
+
+class GateViewSet(ReadViewSet):
+    """Evaluations of the checklist, with the evidence as it was."""
+
+    queryset = GateEvaluation.objects.select_related("plan", "created_by").prefetch_related("items").order_by("-id")
+    serializer_class = serializers.GateSerializer
+    fleet_path = "plan__fleet"
+    filterset_fields = {"plan": ["exact"], "passed": ["exact"], "plan__fleet__slug": ["exact"]}
+
+    @extend_schema(request=serializers.PlanOnlyInput, responses={201: serializers.GateSerializer})
+    def create(self, request: Request) -> Response:
+        """Judge a plan now."""
+        evaluation = gates.evaluate_gate(acting_user=request.user, **self.accept(serializers.PlanOnlyInput))
+        return self.answer(evaluation, 201, Location=f"/api/v1/gates/{evaluation.pk}/")
+
+
+class ApprovalViewSet(ReadViewSet):
+    """Decisions, each bound to the evidence it was made on."""
+
+    queryset = Approval.objects.select_related("plan", "approver").order_by("-id")
+    serializer_class = serializers.ApprovalSerializer
+    fleet_path = "plan__fleet"
+    filterset_fields = {"plan": ["exact"], "decision": ["exact"]}
