@@ -49,8 +49,8 @@ def warm_up(**_: Any) -> None:
         block_tokens=16,
     )
     profile = next(iter(PROFILES.values()))
-    for policy, plan in (("flat", None), ("cacheroute", table)):
-        replay(trace, policy=policy, destinations=2, profile=profile, table=plan)
+    for policy in ("flat-lb", "sticky", "cacheroute"):
+        replay(trace, policy=policy, destinations=2, profile=profile, table=table if policy == "cacheroute" else None)
 
 
 @worker_ready.connect

@@ -28,6 +28,15 @@ from cacheroute_web.run.state import CHECKOUT, Refused, State
 
 __all__ = ["Supervisor", "main"]
 
+# docker/ starts the same; its test compares.
+WEB = (
+    "gunicorn cacheroute_web.wsgi --worker-class gthread --workers 1 --threads 8"
+    " --graceful-timeout 5 --timeout 120 --no-control-socket"
+)
+WORKER = (
+    "celery -A cacheroute_web worker --pool prefork --concurrency 2 --loglevel INFO --without-gossip --without-mingle"
+)
+BEAT = "celery -A cacheroute_web beat"
 WEB_SECONDS = 90.0  # until the page must answer
 WORKER_SECONDS = 120.0  # until the worker must be ready: kernels compile at the first start
 
@@ -80,6 +89,7 @@ class Supervisor:
         self.children: dict[str, Child] = {}
         self.env = {name: value for name, value in os.environ.items() if name != "CACHEROUTE_SUPERVISOR"}
         self.listener: socket.socket | None = None
+        self._web_deadline = 0.0
         self._recorded: list[int] = []
         self._groups = state.home / "run" / "groups.json"
         self._worker_ready = state.home / "run" / "worker.ready"
@@ -169,21 +179,14 @@ class Supervisor:
         if self.listener is None:
             raise ValueError("not listening yet")
         fd = self.listener.fileno()
-        celery = "celery -A cacheroute_web"
-        gunicorn = "gunicorn cacheroute_web.wsgi"
-        self._define(
-            "web",
-            f"{gunicorn} --worker-class gthread --workers 1 --threads 8 --graceful-timeout 5 --timeout 120"
-            f" --no-control-socket --bind fd://{fd}",
-            pass_fds=(fd,),
-        )
+        self._define("web", f"{WEB} --bind fd://{fd}", pass_fds=(fd,))
         self._define(
             "worker",
-            f"{celery} worker --pool prefork --concurrency 2 --loglevel INFO --without-gossip --without-mingle",
+            WORKER,
             stop_seconds=15.0,
             death_signal=signal.SIGKILL,  # its pool sees the pipe close; a warm shutdown would wait for the broker
         )
-        self._define("beat", f"{celery} beat", "--schedule", str(self.state.home / "run" / "beat-schedule"))
+        self._define("beat", BEAT, "--schedule", str(self.state.home / "run" / "beat-schedule"))
 
     def _define(
         self,
@@ -199,6 +202,8 @@ class Supervisor:
         self.children[name] = Child(name, argv, log, self.env, pass_fds, stop_seconds, death_signal)
 
     def _start(self, *names: str) -> None:
+        if "web" in names:
+            self._web_deadline = time.monotonic() + WEB_SECONDS
         for name in names:
             if self.children[name].process is None:
                 self.children[name].start()
@@ -235,13 +240,17 @@ class Supervisor:
                     say("Starting the worker (the first start compiles the kernels)")
                     self._await_worker()
                 os.write(go_writer, b"g")
-            while (status := prepare.poll()) is None:
-                self.signals.pause(0.02)
+            answered = False
+            while (status := prepare.poll()) is None or (status == 0 and not answered):
+                if not answered and self.children["web"].process is not None:
+                    answered = self._page_answers()
+                    if answered:  # also while first_run waits for jobs that an earlier start left open
+                        self._start("worker", "beat")
+                elif answered:
+                    self._tend()
+                self.signals.pause(0.05)
             if status != 0:
                 raise Refused(f"preparing the database failed: {tail(log, start)} (log: {log})")
-            self._start("web")
-            self._await_page()
-            self._start("worker", "beat")
         finally:
             os.close(status_reader)
             os.close(go_writer)
@@ -257,13 +266,11 @@ class Supervisor:
                 raise Refused(f"the worker was not ready in {WORKER_SECONDS:.0f} s (log: {self.state.log('worker')})")
             self.signals.pause(0.05)
 
-    def _await_page(self) -> None:
-        deadline = time.monotonic() + WEB_SECONDS
-        while not self._answers():
-            self._still_alive("web")
-            if time.monotonic() > deadline:
-                raise Refused(f"the page did not answer in {WEB_SECONDS:.0f} s (log: {self.state.log('web')})")
-            self.signals.pause(0.05)
+    def _page_answers(self) -> bool:
+        self._still_alive("web")
+        if time.monotonic() > self._web_deadline:
+            raise Refused(f"the page did not answer in {WEB_SECONDS:.0f} s (log: {self.state.log('web')})")
+        return self._answers()
 
     def _still_alive(self, name: str) -> None:
         if not self.children[name].alive():
@@ -286,17 +293,20 @@ class Supervisor:
         trimmed = time.monotonic()
         while True:
             self.signals.pause(0.5)
-            for server in (self.postgres, self.valkey):
-                if server is not None and server.process is not None and server.process.poll() is not None:
-                    say(f"{type(server).__name__} ended; starting it again, see {server.log}")
-                    server.revive()
-            news = [line for child in self.children.values() if (line := child.watch())]
-            for line in news:
-                say(line)
-            self._record()
+            self._tend()
             if time.monotonic() - trimmed > 10:
                 self.state.trim_logs()
                 trimmed = time.monotonic()
+
+    def _tend(self) -> None:
+        for server in (self.postgres, self.valkey):
+            if server is not None and server.process is not None and server.process.poll() is not None:
+                say(f"{type(server).__name__} ended; starting it again, see {server.log}")
+                server.revive()
+        for child in self.children.values():
+            if news := child.watch():
+                say(news)
+        self._record()
 
     def stop(self) -> None:
         """Stop every child in order; afterwards nothing of ours runs and the folder is free."""
