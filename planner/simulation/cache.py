@@ -3,6 +3,7 @@
 A hit is the longest leading run of blocks that are present. Blocks of running requests are pinned. When a
 request leaves, its last block becomes free first and so is evicted first: prefixes outlive tails. A block that
 is present behind a gap is recomputed in place. Blocks of generated tokens only take room.
+When a sequence is preempted, what it had computed and another request shares stays reusable; the rest is dropped.
 """
 
 from __future__ import annotations

@@ -1,0 +1,88 @@
+"""Calibration: the knee lies where queueing theory puts it, and W follows the cache."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from planner.simulation import EngineProfile, Trace, calibrate
+
+BLOCK = 16
+
+
+def engine(cache_tokens):
+    return EngineProfile("e", cache_tokens, 4000.0, 0.005, 0.0002, 1e-7, max_batched_tokens=512, max_sequences=32)
+
+
+def shared_prefix_trace(requests=2000, keys=20, prefix_blocks=4):
+    rng = np.random.default_rng(1)
+    key = rng.integers(0, keys, requests)
+    rows = [[k * 10 + j for j in range(prefix_blocks)] + [10_000 + i] for i, k in enumerate(key)]
+    full = np.full(requests, BLOCK * (prefix_blocks + 1))
+    return Trace(np.arange(requests) * 0.1, key, rows, full, np.full(requests, 8), BLOCK)
+
+
+TRACE = shared_prefix_trace()
+
+
+def test_default_sweep_brackets_the_knee_and_keeps_its_points():
+    result = calibrate(engine(20_000), TRACE)
+    assert result.censored is None
+    loads = [point.load_rps for point in result.points]
+    assert loads == sorted(loads)
+    assert len(loads) == 11
+    at = loads.index(result.q_cap)
+    base = result.points[0].p99_s
+    assert all(point.p99_s <= 2 * base for point in result.points[: at + 1])
+    assert result.points[at + 1].p99_s > 2 * base
+    assert 0 < result.points[0].busy_share < result.points[at].busy_share <= 1
+    json.dumps(result.as_dict(), allow_nan=False)
+
+
+def test_faster_engine_has_a_higher_q_cap():
+    slow = EngineProfile("s", 20_000, 2000.0, 0.010, 0.0004, 2e-7, max_batched_tokens=512, max_sequences=32)
+    assert calibrate(engine(20_000), TRACE).q_cap > 1.5 * calibrate(slow, TRACE).q_cap
+
+
+def test_low_loads_are_right_censored_and_a_cliff_after_the_first_is_left_censored():
+    assert calibrate(engine(20_000), TRACE, loads=[0.1, 0.2]).censored == "right"
+    cliff = calibrate(engine(20_000), TRACE, loads=[1.0, 5000.0])
+    assert (cliff.censored, cliff.q_cap) == ("left", 1.0)
+
+
+def test_warm_slots_grow_with_the_cache_and_never_exceed_what_fits():
+    found = {}
+    for tokens in (1600, 6400):
+        result = calibrate(engine(tokens), TRACE, cold_share=0.3)
+        assert result.prefix_tokens == 4 * BLOCK  # measured: what an unlimited cache finds
+        assert result.warm_slots == int(0.8 * result.warm_kept)
+        assert 0 < result.warm_kept <= tokens // result.prefix_tokens
+        found[tokens] = result.warm_kept
+    assert 3 < found[6400] / found[1600] < 7
+
+
+def test_more_cold_traffic_leaves_fewer_warm_prefixes():
+    few, many = (calibrate(engine(6400), TRACE, cold_share=c).warm_kept for c in (0.1, 0.8))
+    assert many < few
+
+
+def test_equal_arguments_give_equal_results():
+    assert calibrate(engine(6400), TRACE, seed=3) == calibrate(engine(6400), TRACE, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"knee_factor": 1.0}, "knee_factor = 1.0"),
+        ({"margin": 1.5}, "margin = 1.5"),
+        ({"keep_share": 0.0}, "keep_share = 0.0"),
+        ({"cold_share": 1.0}, "cold_share = 1.0"),
+        ({"destinations": 0}, "destinations = 0"),
+        ({"destinations": 10**6}, "requests fall to one of 1000000 destinations; 100 are needed"),
+    ],
+)
+def test_bad_arguments_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        calibrate(engine(6400), TRACE, **change)
