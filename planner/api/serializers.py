@@ -220,8 +220,10 @@ class CalibrationInput(serializers.Serializer[Any]):
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
 
 
-class FleetOnlyInput(serializers.Serializer[Any]):
+class SimulateInput(serializers.Serializer[Any]):
     fleet = FleetField()
+    workload = serializers.PrimaryKeyRelatedField(queryset=models.Workload.objects.all())
+    margin = serializers.FloatField(required=False, default=0.8)
 
 
 class ReplayOptions(serializers.Serializer[Any]):

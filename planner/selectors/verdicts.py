@@ -56,8 +56,8 @@ def _policy(cells: Any, policy: str, loads: list[float], seeds: list[int], slo_s
         row: dict[str, Any] = {"load_rps": load}
         for name in FIGURES:
             row[name] = _mean([figures[name] for figures in of_seed])
-        row["destination_requests"] = [
-            sum(column) / len(of_seed) for column in zip(*(f["destination_requests"] for f in of_seed), strict=True)
+        row["requests_per_destination"] = [
+            sum(column) / len(of_seed) for column in zip(*(f["requests_per_destination"] for f in of_seed), strict=True)
         ]
         row["preemptions"] = sum(f["preemptions"] for f in of_seed)
         row["refused"] = sum(f["refused"] for f in of_seed)
@@ -100,14 +100,14 @@ def _against(cells: Any, policy: str, loads: list[float], seeds: list[int], poli
 
 
 def _mean(values: list[float]) -> dict[str, float | None]:
-    mean, half = t_interval(values)
-    return {"mean": mean, "half": half if len(values) > 1 else None}
+    found = t_interval(values)
+    return {"mean": found.mean, "half": found.half_width}
 
 
 def _pair(a: list[float], b: list[float]) -> dict[str, Any]:
     difference = paired_difference(a, b)
     return {
         "mean": difference.mean,
-        "half": difference.half_width if len(a) > 1 else None,
-        "excludes_zero": bool(difference.excludes_zero) if len(a) > 1 else False,
+        "half": difference.half_width,
+        "excludes_zero": difference.excludes_zero,
     }

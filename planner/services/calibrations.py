@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
 from planner.errors import Invalid
-from planner.models import Calibration, Fleet
-from planner.services import audit, rights
+from planner.models import Calibration, Fleet, Workload
+from planner.services import audit, rights, traces
 from planner.simulation import PROFILES, calibrate
 
 
@@ -28,16 +29,52 @@ def _store(acting_user: User, fleet: Fleet, **fields: Any) -> Calibration:
     return calibration
 
 
-def simulate_calibration(*, acting_user: User, fleet: Fleet, **options: Any) -> Calibration:
-    """Sweep one simulated replica of the fleet's engine profile. Stored as simulated, whatever it gives."""
+def simulate_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, margin: float = 0.8) -> Calibration:
+    """Sweep one simulated replica of the fleet's engine profile with the workload's requests (about a second).
+
+    Stored as simulated, whatever it gives. The sweep serves the share of the requests that one of the
+    fleet's destinations would get.
+    """
     rights.require(acting_user, rights.PLAN)
-    name = fleet.serving_profile.engine_profile
+    if workload.fleet_id != fleet.pk:
+        raise Invalid("this workload belongs to another fleet", field="workload")
+    _check_margin(margin)
+    destinations = fleet.destinations.count()
+    trace, synthetic = traces.trace_of(workload)
     try:
-        result = calibrate(PROFILES[name], **options)
-    except (TypeError, ValueError) as error:
-        raise Invalid(str(error)) from error
+        result = calibrate(
+            PROFILES[fleet.serving_profile.engine_profile], trace, destinations=destinations, margin=margin
+        )
+    except ValueError as error:
+        raise Invalid(str(error), field="workload") from error
     with transaction.atomic():
-        return _store(acting_user, fleet, **result.as_dict(), source=Calibration.Source.SIMULATED, parameters=options)
+        return _store(
+            acting_user,
+            fleet,
+            source=Calibration.Source.SIMULATED,
+            q_cap=result.q_cap,
+            q_cap_censored=result.censored or "",
+            knee_method=result.knee_method,
+            warm_slots=result.warm_slots,
+            slots_measured=result.warm_kept,
+            margin=result.margin,
+            points=[asdict(point) for point in result.points],
+            parameters={
+                "workload": workload.pk,
+                "destinations": destinations,
+                "synthetic_trace": synthetic,
+                "prefix_tokens": result.prefix_tokens,
+                "cold_share": result.cold_share,
+                "warm_points": [asdict(point) for point in result.warm_points],
+                "warm_censored": result.warm_censored,
+                "seed": result.seed,
+            },
+        )
+
+
+def _check_margin(margin: float) -> None:
+    if not 0 < margin <= 1:
+        raise Invalid("the margin is a share above 0, at most 1", field="margin")
 
 
 @transaction.atomic
@@ -60,8 +97,7 @@ def record_calibration(
     rights.require(acting_user, rights.PLAN)
     if not 0 < q_cap < 1e9:
         raise Invalid("q_cap is a number of requests/s above 0", field="q_cap")
-    if not 0 < margin <= 1:
-        raise Invalid("the margin is a share above 0, at most 1", field="margin")
+    _check_margin(margin)
     if not 0 <= slots_measured < 2**31:
         raise Invalid("the warm prefixes that were kept, 0 or more", field="slots_measured")
     if q_cap_censored not in ("", "left", "right"):

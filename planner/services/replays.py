@@ -16,9 +16,8 @@ from planner.errors import Conflict, Invalid
 from planner.models import Job, Plan, Replay, ReplayCell
 from planner.routing import POLICIES
 from planner.selectors.verdicts import verdict_of
-from planner.services import audit, jobs, locking, plans, rights
-from planner.simulation import PROFILES, Trace, replay, retime
-from planner.simulation.synthetic import synthetic_trace
+from planner.services import audit, jobs, locking, plans, rights, traces
+from planner.simulation import PROFILES, replay, retime
 
 DEFAULT_POLICIES = ("flat-lb", "sticky", "cacheroute")
 DEFAULT_SEEDS = (1, 2, 3)
@@ -26,8 +25,6 @@ DEFAULT_SEEDS = (1, 2, 3)
 DEFAULT_LOAD_SHARES = (0.4, 0.7, 1.0)
 MAX_CELLS = 2_000
 ARRIVALS = ("poisson", "scaled", "gamma", "bootstrap")
-# Lengths of the synthetic trace of a workload that came without one (stated with the replay).
-SYNTHETIC = {"active_keys": 1024, "prefix_tokens": 4096, "suffix_tokens": 512, "output_tokens": 128, "seed": 1}
 
 
 def lock_replay(pk: int) -> Replay:
@@ -82,7 +79,6 @@ def start_replay(
     if len(cells) > MAX_CELLS:
         raise Invalid(f"{len(cells)} cells are more than {MAX_CELLS}; take fewer loads or seeds", field="loads_rps")
     assert plan.workload is not None  # as above
-    synthetic = None if plan.workload.trace_id else {**SYNTHETIC, "requests": requests}
     plans.move(plan, Plan.State.REPLAYING)
     profile = plan.fleet.serving_profile
     row = Replay.objects.create(
@@ -92,7 +88,12 @@ def start_replay(
         loads_rps=loads,
         seeds=seeds,
         arrivals=arrivals,
-        parameters={"requests": requests, "warmup": warmup, "cv": cv, "synthetic_trace": synthetic},
+        parameters={
+            "requests": requests,
+            "warmup": warmup,
+            "cv": cv,
+            "synthetic_trace": plan.workload.trace_id is None,
+        },
         slo_p99_s=plan.fleet.slo_p99_s,
         engine_profile=profile.engine_profile,
         fingerprint=profile.fingerprint,
@@ -147,9 +148,9 @@ def _mark_running(row: Replay) -> None:
 def _figures(cell: ReplayCell) -> dict[str, Any]:
     row = cell.replay
     plan = row.plan
-    base = trace_of(row)
+    base, _ = traces.trace_of(row.workload, requests=row.parameters["requests"])
     trace = retime(
-        first(base, row.parameters["requests"]),
+        base,
         cell.load_rps,
         arrivals=row.arrivals,
         seed=cell.seed,
@@ -166,33 +167,10 @@ def _figures(cell: ReplayCell) -> dict[str, Any]:
         seed=cell.seed,
         warmup=row.parameters["warmup"],
     )
-    return {**result.summary(), "active_keys": int(np.unique(trace.key).size)}
-
-
-def trace_of(row: Replay) -> Trace:
-    """The workload's own trace, or the synthetic one that the replay states."""
-    if row.workload.trace is not None:
-        return artifacts.load_trace(row.workload.trace)
-    _, rates = artifacts.load_rates(row.workload.rates)
-    settings = dict(row.parameters["synthetic_trace"])
-    settings["active_keys"] = min(settings["active_keys"], int(np.count_nonzero(rates)))
-    return synthetic_trace(rates, load_rps=float(rates.sum()), **settings)
-
-
-def first(trace: Trace, n: int) -> Trace:
-    """The first n requests of a trace."""
-    if n >= len(trace):
-        return trace
-    end = int(trace.blocks.offsets[n])
-    return Trace(
-        arrival_s=trace.arrival_s[:n],
-        key=trace.key[:n],
-        blocks=type(trace.blocks)(trace.blocks.offsets[: n + 1], trace.blocks.ids[:end]),
-        prompt_tokens=trace.prompt_tokens[:n],
-        output_tokens=trace.output_tokens[:n],
-        block_tokens=trace.block_tokens,
-        key_names=trace.key_names,
-    )
+    figures = result.summary()
+    if figures["p99_s"] is None:
+        raise ValueError(f"no request was served after the warm-up ({figures['refused']} refused)")
+    return {**figures, "active_keys": int(np.unique(trace.key).size)}
 
 
 @transaction.atomic

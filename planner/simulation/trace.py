@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,14 +66,13 @@ class Trace:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "arrival_s", np.ascontiguousarray(self.arrival_s, dtype=np.float64))
+        put(self, "arrival_s", _read_only(np.ascontiguousarray(self.arrival_s, dtype=np.float64)))
         for name in ("key", "prompt_tokens", "output_tokens"):
             put(self, name, _whole(name, getattr(self, name)))
         blocks = self.blocks
-        if isinstance(blocks, tuple) and len(blocks) == 2 and isinstance(blocks[0], np.ndarray):
-            put(self, "blocks", Blocks(_whole("blocks.offsets", blocks[0]), _whole("blocks.ids", blocks[1])))
-        elif not isinstance(blocks, Blocks):
-            put(self, "blocks", Blocks.from_lists(blocks))
+        if not (isinstance(blocks, tuple) and len(blocks) == 2 and isinstance(blocks[0], np.ndarray)):
+            blocks = Blocks.from_lists(blocks)
+        put(self, "blocks", Blocks(_whole("blocks.offsets", blocks[0]), _whole("blocks.ids", blocks[1])))
         self._check()
 
     def _check(self) -> None:
@@ -108,7 +107,15 @@ def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
         raise ValueError(f"{name}: whole numbers expected, got dtype {array.dtype}")
-    return np.ascontiguousarray(array, dtype=np.int64)
+    return _read_only(np.ascontiguousarray(array, dtype=np.int64))
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view. Besides keeping a trace as it is, it gives the compiled kernels one type to be compiled
+    for, wherever the arrays come from: writable and read-only arrays are different types to numba."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _refuse(name: str, values: NDArray[np.generic], bad: NDArray[np.bool_], want: str) -> None:

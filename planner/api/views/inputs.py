@@ -58,11 +58,11 @@ class CalibrationViewSet(ReadViewSet):
         )
         return self.answer(calibration, 201, Location=f"/api/v1/calibrations/{calibration.pk}/")
 
-    @extend_schema(request=serializers.FleetOnlyInput, responses={201: serializers.CalibrationSerializer})
+    @extend_schema(request=serializers.SimulateInput, responses={201: serializers.CalibrationSerializer})
     @action(detail=False, methods=["post"])
     def simulate(self, request: Request) -> Response:
         """Sweep one simulated replica of the fleet's engine profile; the result is marked simulated."""
         calibration = calibrations.simulate_calibration(
-            acting_user=request.user, **self.accept(serializers.FleetOnlyInput)
+            acting_user=request.user, **self.accept(serializers.SimulateInput)
         )
         return self.answer(calibration, 201, Location=f"/api/v1/calibrations/{calibration.pk}/")

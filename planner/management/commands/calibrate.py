@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named
 from planner.services import calibrations
@@ -17,6 +17,9 @@ class Command(PlannerCommand):
         parser.add_argument("--fleet", required=True)
         parser.add_argument("--q-cap", type=float, help="measured requests/s of one destination at the knee")
         parser.add_argument("--slots", type=int, help="measured warm prefixes that one destination keeps")
+        parser.add_argument(
+            "--workload", help="name of the workload whose requests are simulated (default: the newest)"
+        )
         parser.add_argument("--margin", type=float, default=0.8)
         parser.add_argument("--note", default="")
 
@@ -33,7 +36,13 @@ class Command(PlannerCommand):
                 note=options["note"],
             )
         else:
-            done = calibrations.simulate_calibration(acting_user=user, fleet=fleet)
+            named = fleet.workloads.filter(name=options["workload"]) if options["workload"] else fleet.workloads.all()
+            workload = named.first()
+            if workload is None:
+                raise CommandError(f"fleet {fleet.slug} has no such workload to calibrate with")
+            done = calibrations.simulate_calibration(
+                acting_user=user, fleet=fleet, workload=workload, margin=options["margin"]
+            )
         self.say(
             f"Calibration {done.pk}: {done}",
             id=done.pk,

@@ -35,7 +35,7 @@ class Command(BaseCommand):
             return
         workload = fleet.workloads.first() or sample.create_workload(acting_user=author, fleet=fleet)
         self.step(f"workload of {workload.key_count:,} keys and {workload.request_count:,} requests generated")
-        calibration = fleet.calibrations.first() or sample.calibrate(acting_user=author, fleet=fleet)
+        calibration = fleet.calibrations.first() or sample.calibrate(acting_user=author, fleet=fleet, workload=workload)
         self.step(f"one replica calibrated (simulated): {calibration}")
         sample.order_plan(acting_user=author, fleet=fleet, workload=workload, calibration=calibration)
         self.wait_for_open_jobs(fleet)
