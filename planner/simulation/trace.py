@@ -113,6 +113,8 @@ def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     """A read-only view. Besides keeping a trace as it is, it gives the compiled kernels one type to be compiled
     for, wherever the arrays come from: writable and read-only arrays are different types to numba."""
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view
