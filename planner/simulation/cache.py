@@ -8,19 +8,19 @@ When a sequence is preempted, what it had computed and another request shares st
 
 from __future__ import annotations
 
-from planner.simulation.compiled import inner
+from planner.simulation.compiled import inline
 from planner.simulation.state import Cache, Engine, Index, Requests
 
 __all__ = ["admit_blocks", "available", "make_room", "release_blocks"]
 
 
-@inner
+@inline
 def available(cache: Cache, engine: Engine, r: Index) -> Index:
     """Blocks that could still be taken: empty ones and those an eviction would yield."""
     return engine.capacity - cache.pinned[r] - cache.extra[r]
 
 
-@inner
+@inline
 def _unlink(cache: Cache, r: Index, slot: Index) -> None:
     newer, older = cache.newer[r, slot], cache.older[r, slot]
     cache.older[r, newer] = older
@@ -28,7 +28,7 @@ def _unlink(cache: Cache, r: Index, slot: Index) -> None:
     cache.free[r] -= 1
 
 
-@inner
+@inline
 def _empty(cache: Cache, r: Index, slot: Index) -> None:
     if cache.content[r, slot] >= 0:
         cache.slot_of[r, cache.content[r, slot]] = 0
@@ -36,14 +36,14 @@ def _empty(cache: Cache, r: Index, slot: Index) -> None:
     cache.empties[r] += 1
 
 
-@inner
+@inline
 def _evict(cache: Cache, r: Index) -> None:
     slot = cache.newer[r, cache.refs.shape[1]]
     _unlink(cache, r, slot)
     _empty(cache, r, slot)
 
 
-@inner
+@inline
 def make_room(cache: Cache, engine: Engine, r: Index) -> None:
     """Evict least recently used blocks until the replica holds no more than its capacity; note the peak."""
     used = cache.pinned[r] + cache.extra[r] + cache.free[r]
@@ -54,7 +54,7 @@ def make_room(cache: Cache, engine: Engine, r: Index) -> None:
         cache.peak[r] = used
 
 
-@inner
+@inline
 def _take(cache: Cache, engine: Engine, r: Index) -> Index:
     slots = cache.refs.shape[1]
     if cache.pinned[r] + cache.extra[r] + cache.free[r] >= engine.capacity or (
@@ -68,7 +68,7 @@ def _take(cache: Cache, engine: Engine, r: Index) -> Index:
     return cache.fresh[r] - 1
 
 
-@inner
+@inline
 def _pin(cache: Cache, r: Index, slot: Index) -> None:
     if cache.refs[r, slot] == 0:
         _unlink(cache, r, slot)
@@ -76,7 +76,7 @@ def _pin(cache: Cache, r: Index, slot: Index) -> None:
     cache.refs[r, slot] += 1
 
 
-@inner
+@inline
 def admit_blocks(requests: Requests, cache: Cache, engine: Engine, r: Index, q: Index) -> Index:
     """Pin all blocks that request ``q`` has to prefill.
 
@@ -124,7 +124,7 @@ def admit_blocks(requests: Requests, cache: Cache, engine: Engine, r: Index, q: 
     return min(requests.prompt[q], run * engine.block_tokens)
 
 
-@inner
+@inline
 def release_blocks(requests: Requests, cache: Cache, engine: Engine, r: Index, q: Index, preempted: bool) -> None:
     """Unpin the blocks of ``q``, last block first. What a preempted request had not computed is emptied."""
     first, last = requests.offsets[q], requests.offsets[q + 1]

@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from planner.simulation.cache import admit_blocks, available, make_room, release_blocks
-from planner.simulation.compiled import inner
+from planner.simulation.compiled import inline, inner
 from planner.simulation.state import Cache, Engine, Fleet, Index, Requests
 
 __all__ = ["advance", "enqueue", "interrupt_leap"]
 
 
-@inner
+@inline
 def enqueue(requests: Requests, fleet: Fleet, r: Index, q: Index, measured: bool) -> None:
     """Put request ``q`` at the tail of replica ``r``'s queue."""
     if fleet.queue_head[r] < 0:
@@ -49,15 +49,17 @@ def _preempt_youngest(requests: Requests, cache: Cache, fleet: Fleet, engine: En
         fleet.queue_peak[r] = max(fleet.queue_peak[r], fleet.queued[r])
 
 
-@inner
+@inline
 def _missing(requests: Requests, engine: Engine, q: Index, steps: Index) -> Index:
     """Blocks that ``q`` lacks to decode ``steps`` more tokens; the last token's own KV is never needed."""
     tokens = requests.prompt[q] + requests.made[q] + steps - 1
-    prompt_blocks = requests.offsets[q + 1] - requests.offsets[q]
-    return max(0, -(-tokens // engine.block_tokens) - prompt_blocks - requests.extra[q])
+    held = requests.offsets[q + 1] - requests.offsets[q] + requests.extra[q]
+    if tokens <= held * engine.block_tokens:
+        return 0  # nearly always: worth sparing the division
+    return -(-tokens // engine.block_tokens) - held
 
 
-@inner
+@inline
 def _room_for_decodes(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measured: bool) -> bool:
     """Give each decoding sequence the block of its next token, oldest first; True when one was preempted."""
     preempted = False
@@ -77,7 +79,7 @@ def _room_for_decodes(requests: Requests, cache: Cache, fleet: Fleet, engine: En
     return preempted
 
 
-@inner
+@inline
 def _leap_length(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, most: Index) -> Index:
     """Iterations up to ``most`` for which the blocks suffice; at least 1, whose blocks are already held."""
     room = available(cache, engine, r)
@@ -96,13 +98,13 @@ def _leap_length(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine,
     return low
 
 
-@inner
+@inline
 def _span(fleet: Fleet, r: Index, steps: Index) -> float:
     """Seconds of ``steps`` iterations: the context grows by the batch at each, so the sum is arithmetic."""
     return steps * fleet.slope[r, 0] + fleet.slope[r, 1] * (0.5 * steps * (steps - 1))
 
 
-@inner
+@inline
 def _start(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measured: bool) -> None:
     """Schedule the iteration (or leap) that begins at ``now[r]``."""
     preempted = _room_for_decodes(requests, cache, fleet, engine, r, measured)
@@ -151,7 +153,7 @@ def _start(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: In
     fleet.busy[r] = True
 
 
-@inner
+@inline
 def _complete(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measure_from: float) -> None:
     """Apply the iteration (or leap) that ends at ``end[r]``."""
     end = fleet.end[r]
@@ -187,7 +189,7 @@ def _complete(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r:
     fleet.busy[r] = False
 
 
-@inner
+@inline
 def interrupt_leap(fleet: Fleet, engine: Engine, r: Index, time: float) -> None:
     """Shorten a leap to the first boundary at or after ``time``, where a new arrival can join."""
     if fleet.steps[r] == 1 or fleet.queued[r] > 1 or fleet.batch[r] >= engine.max_sequences:
@@ -204,7 +206,7 @@ def interrupt_leap(fleet: Fleet, engine: Engine, r: Index, time: float) -> None:
         fleet.end[r] = fleet.now[r] + _span(fleet, r, low)
 
 
-@inner
+@inline
 def advance(
     requests: Requests,
     cache: Cache,
