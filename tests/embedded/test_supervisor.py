@@ -39,7 +39,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("CACHEROUTE_", "DATABASE_", "BROKER_", "COV"))
+        if not name.startswith(("CACHEROUTE_", "DATABASE_", "BROKER_"))
     }
     site = {"DJANGO_SETTINGS_MODULE": "tests.embedded.site.settings", "CACHEROUTE_SUPERVISOR": "1", "PORT": "0"}
     return kept | site | {"CACHEROUTE_HOME": str(home)} | more
