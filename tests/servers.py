@@ -7,6 +7,7 @@ folder, which the next run removes.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -107,6 +108,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
         os.environ.setdefault("DATABASE_URL", "postgres:///none")
         os.environ.setdefault("BROKER_URL", "memory://")
     else:
+        atexit.register(_cleanup.close)  # pytest_unconfigure is not reached when a conftest cannot be imported
         signal.signal(signal.SIGTERM, terminated)
         start_servers()
     return (yield)
