@@ -13,8 +13,8 @@ from planner.digests import canonical_json, digest
 from planner.ingest import ImportedWorkload, Notice
 from planner.models import Calibration, Fleet, Job, Plan, Workload
 from planner.services import calibrations, fleets, plans, workloads
+from planner.services.traces import SYNTHETIC_LENGTHS
 from planner.simulation.synthetic import (
-    Lengths,
     source_rate_shape,
     synthetic_key_names,
     synthetic_tenants,
@@ -26,13 +26,10 @@ DESTINATIONS = 30
 ENGINE_PROFILE = "llama-3.3-70b-fp8-tp2-h100"
 KEYS = 128_824
 TOTAL_RPS = 100.0
-# Chat-like lengths: answers of about 50 tokens leave room under a p99 SLO of 3.5 s at 10.5 ms a token.
 TRACE: dict[str, Any] = {
     "requests": 20_000,
     "active_keys": 512,
-    "prefix_tokens": Lengths(3_000, 0.4, 512, 16_384),
-    "suffix_tokens": Lengths(250, 0.6, 16, 2_048),
-    "output_tokens": Lengths(48, 0.5, 1, 400),
+    **SYNTHETIC_LENGTHS,
     "seed": 20_260_819,
 }
 REPLAY = {"loads_rps": [60.0, 120.0, 240.0], "seeds": [1, 2, 3], "requests": 20_000}

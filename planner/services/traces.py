@@ -7,12 +7,18 @@ import numpy as np
 from planner import artifacts
 from planner.models import Workload
 from planner.simulation import Blocks, Trace
-from planner.simulation.synthetic import synthetic_trace
+from planner.simulation.synthetic import Lengths, synthetic_trace
 
 # A workload of rates alone gets requests from them. Stated wherever their results are shown.
 SYNTHETIC_REQUESTS = 20_000
 SYNTHETIC_ACTIVE_KEYS = 512
 SYNTHETIC_SEED = 1
+# Chat-like lengths: answers of about 50 tokens leave room under a p99 SLO of a few seconds at 10 ms a token.
+SYNTHETIC_LENGTHS = {
+    "prefix_tokens": Lengths(3_000, 0.4, 512, 16_384),
+    "suffix_tokens": Lengths(250, 0.6, 16, 2_048),
+    "output_tokens": Lengths(48, 0.5, 1, 400),
+}
 
 
 def trace_of(workload: Workload, *, requests: int | None = None) -> tuple[Trace, bool]:
@@ -35,6 +41,7 @@ def trace_of(workload: Workload, *, requests: int | None = None) -> tuple[Trace,
         active_keys=min(SYNTHETIC_ACTIVE_KEYS, positive),
         load_rps=float(rates.sum()),
         seed=SYNTHETIC_SEED,
+        **SYNTHETIC_LENGTHS,
     )
     return trace, True
 

@@ -1,0 +1,160 @@
+"""A fixed cast and small real things for tests: everything is made by the services that make it in life."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+
+from planner.ingest import ImportedWorkload
+from planner.models import Calibration, Fleet, GateEvaluation, Job, Plan, Replay, Workload
+from planner.services import calibrations, fleets, gates, plans, replays, reviews, workloads
+from planner.services.jobs import claimed
+from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_key_names, synthetic_trace
+
+PASSWORD = "correct horse battery staple"
+KEYS = 400
+DESTINATIONS = 4
+# Loads around what four destinations of the 70B profile serve within the SLO.
+REPLAY: dict[str, Any] = {"loads_rps": [4.0, 8.0, 24.0], "seeds": [1, 2, 3], "requests": 2_000}
+
+_numbers = itertools.count(1)
+
+
+def make_user(name: str, group: str = "", *, superuser: bool = False) -> User:
+    """An account with the shared password, in one group."""
+    make = User.objects.create_superuser if superuser else User.objects.create_user
+    user = make(name, email=f"{name}@example.test", password=PASSWORD)
+    if group:
+        user.groups.add(Group.objects.get(name=group))
+    return user
+
+
+class Cast:
+    """Ada writes plans, Grace approves, Linus operates, Vera only looks, Root is administrator."""
+
+    def __init__(self) -> None:
+        self.root = make_user("root", "admin", superuser=True)
+        self.ada = make_user("ada", "planner")
+        self.grace = make_user("grace", "approver")
+        self.hopper = make_user("hopper", "approver")
+        self.linus = make_user("linus", "operator")
+        self.vera = make_user("vera", "viewer")
+
+
+def make_fleet(cast: Cast, slug: str = "", **policy: Any) -> Fleet:
+    """A fleet of four destinations."""
+    slug = slug or f"fleet-{next(_numbers)}"
+    return fleets.create_fleet(
+        acting_user=cast.root,
+        slug=slug,
+        name=slug.title(),
+        destinations=[(f"d{i}", f"http://127.0.0.1:{9100 + i}") for i in range(DESTINATIONS)],
+        engine_profile="llama-3.3-70b-fp8-tp2-h100",
+        **policy,
+    )
+
+
+def make_workload(cast: Cast, fleet: Fleet, *, with_trace: bool = True, name: str = "") -> Workload:
+    """A few hundred keys with the source's rate shape, and 2,000 requests to them."""
+    rates = source_rate_shape(KEYS, total_rps=20.0)
+    trace = (
+        synthetic_trace(
+            rates,
+            requests=2_000,
+            active_keys=200,
+            load_rps=20.0,
+            prefix_tokens=Lengths(6_000, 0.3, 512, 16_384),
+            suffix_tokens=Lengths(100, 0.3, 8, 1_000),
+            output_tokens=Lengths(40, 0.4, 1, 200),
+            seed=3,
+        )
+        if with_trace
+        else None
+    )
+    parsed = ImportedWorkload(
+        format="generated",
+        key_names=synthetic_key_names(KEYS),
+        rates=rates,
+        tenants=None,
+        trace=trace,
+        window_s=100.0,
+        requests=len(trace) if trace else 0,
+        rows=KEYS,
+        notices=[],
+        parameters={},
+        source_name="generated",
+        source_sha256="0" * 64,
+        source_bytes=1,
+    )
+    return workloads.store_workload(
+        acting_user=cast.ada, fleet=fleet, parsed=parsed, name=name or f"workload-{next(_numbers)}"
+    )
+
+
+def make_calibration(cast: Cast, fleet: Fleet, **figures: Any) -> Calibration:
+    """Recorded as measured."""
+    values: dict[str, Any] = {"q_cap": 8.0, "slots_measured": 60, "margin": 0.8, **figures}
+    return calibrations.record_calibration(acting_user=cast.ada, fleet=fleet, **values)
+
+
+def order_plan(cast: Cast, fleet: Fleet, **options: Any) -> tuple[Plan, Job]:
+    """A plan that is ordered and not built yet."""
+    workload = options.pop("workload", None) or fleet.workloads.first() or make_workload(cast, fleet)
+    calibration = options.pop("calibration", None) or fleet.calibrations.first() or make_calibration(cast, fleet)
+    return plans.order_plan(acting_user=cast.ada, fleet=fleet, workload=workload, calibration=calibration, **options)
+
+
+def build(job: Job) -> None:
+    """Do in this process what a worker does with a build job."""
+    with claimed(job.pk) as mine:
+        assert mine is not None
+        plans.build_plan(mine)
+
+
+def built_plan(cast: Cast, fleet: Fleet, **options: Any) -> Plan:
+    """A plan with its table."""
+    plan, job = order_plan(cast, fleet, **options)
+    build(job)
+    return Plan.objects.get(pk=plan.pk)
+
+
+def run_replay(cast: Cast, plan: Plan, **options: Any) -> Replay:
+    """Replay a built plan, every cell in this process; the checklist is evaluated at the end."""
+    row, _job = replays.start_replay(acting_user=cast.ada, plan=plan, **{**REPLAY, **options})
+    for cell in row.cells.all():
+        replays.run_cell(cell.pk)
+    return Replay.objects.get(pk=row.pk)
+
+
+def replayed_plan(cast: Cast, fleet: Fleet, **options: Any) -> Plan:
+    """A plan whose replay is finished and judged."""
+    plan = built_plan(cast, fleet, **options)
+    run_replay(cast, plan)
+    return Plan.objects.get(pk=plan.pk)
+
+
+def evaluation_of(plan: Plan) -> GateEvaluation:
+    """The latest judgement of a plan."""
+    return plan.gate_evaluations.latest("id")
+
+
+def submitted_plan(cast: Cast, fleet: Fleet) -> Plan:
+    """A plan in review, its checklist passed."""
+    plan = replayed_plan(cast, fleet)
+    return reviews.submit_plan(acting_user=cast.ada, plan=plan)
+
+
+def approved_plan(cast: Cast, fleet: Fleet) -> Plan:
+    """A plan that Grace approved."""
+    plan = submitted_plan(cast, fleet)
+    reviews.approve_plan(
+        acting_user=cast.grace, plan=plan, evidence_digest=evaluation_of(plan).evidence_digest, comment="fine"
+    )
+    return Plan.objects.get(pk=plan.pk)
+
+
+def judge_again(cast: Cast, plan: Plan) -> GateEvaluation:
+    """Evaluate the checklist now."""
+    return gates.evaluate_gate(acting_user=cast.ada, plan=plan)
