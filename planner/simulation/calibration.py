@@ -59,7 +59,7 @@ class CalibrationResult:
     warm_kept : int
         The same before the margin.
     warm_censored : {"right", None}
-        "right" when as many as could be tried were kept.
+        "right" when as many as could be tried were kept: what the cache holds, with an unlimited one the keys.
     prefix_tokens : int
         Tokens of a warm prefix.
     cold_share : float
@@ -144,7 +144,10 @@ def calibrate(
     if len(part) < 100:
         raise ValueError(f"trace: {len(part)} requests fall to one of {destinations} destinations; 100 are needed")
 
-    points = [_point(part, float(load), profile, seed) for load in loads or _default_loads(part, profile)]
+    sweep = _default_loads(part, profile) if loads is None else loads
+    if not len(sweep):
+        raise ValueError("loads: expected at least one load")
+    points = [_point(part, float(load), profile, seed) for load in sweep]
     points.sort(key=lambda point: point.load_rps)
     over = [at for at, point in enumerate(points) if not point.p99_s <= knee_factor * points[0].p99_s]
     knee = (over[0] if over else len(points)) - 1
@@ -221,6 +224,8 @@ def _point(part: Trace, load: float, profile: EngineProfile, seed: int) -> Calib
     result = _run(retime(part, load, arrivals="poisson", seed=seed), profile, seed)
     figures = result.summary()
     measured = result.measured()
+    if not measured.any():
+        raise ValueError(f"trace: every request is larger than the cache of {profile.name}")
     first = result.arrival_s[result.warmup_requests]
     span = float(np.max(result.arrival_s[measured] + result.latency_s[measured]) - first)
     return CalibrationPoint(
@@ -247,7 +252,7 @@ class _WarmTrial:
         self.prompt_blocks = max(self.prefix_blocks + 1, int(np.mean(np.diff(part.blocks.offsets))))
         self.output = max(1, int(part.output_tokens.mean()))
         cache = profile.cache_tokens
-        fits = part.key.max() + 1 if cache is None else cache // (self.block_tokens * self.prefix_blocks)
+        fits = len(np.unique(part.key)) if cache is None else cache // (self.block_tokens * self.prefix_blocks)
         self.most = max(1, int(fits))
 
     def __call__(self, prefixes: int) -> float:

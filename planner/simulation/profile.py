@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from planner.routing.validation import whole
+
 __all__ = ["PROFILES", "EngineProfile", "derive_profile"]
 
 
@@ -58,12 +60,12 @@ class EngineProfile:
     context_token_s: float = 0.0
     max_batched_tokens: int = 8192
     max_sequences: int = 256
-    serving: Mapping[str, str] = field(default_factory=dict)
+    serving: Mapping[str, str] = field(default_factory=dict, hash=False)
     provenance: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        if self.cache_tokens is not None and self.cache_tokens < 1:
-            raise ValueError(f"cache_tokens = {self.cache_tokens}: expected at least 1, or None for unlimited")
+        if self.cache_tokens is not None:
+            whole("cache_tokens", self.cache_tokens, 1)
         for name in ("prefill_tokens_per_s", "iteration_s", "sequence_s", "context_token_s"):
             value = getattr(self, name)
             if not np.isfinite(value) or value < 0:
@@ -71,8 +73,7 @@ class EngineProfile:
         if self.prefill_tokens_per_s == 0:
             raise ValueError("prefill_tokens_per_s = 0: expected above 0")
         for name in ("max_batched_tokens", "max_sequences"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: expected at least 1")
+            whole(name, getattr(self, name), 1)
 
     def with_cache(self, cache_tokens: int | None) -> EngineProfile:
         """Return the same engine with another cache size; None is unlimited."""
@@ -86,7 +87,7 @@ class EngineProfile:
 
     def as_dict(self) -> dict[str, object]:
         """Return every field as plain JSON-able values."""
-        return asdict(replace(self, serving=dict(self.serving), provenance=dict(self.provenance)))
+        return asdict(self)
 
 
 def derive_profile(
@@ -135,23 +136,23 @@ def derive_profile(
         iteration_s=weight_bytes / (gpus * bandwidth),
         sequence_s=token_flop / (gpus * flops),
         context_token_s=kv_bytes / (gpus * bandwidth),
-        serving=MappingProxyType(
-            {"model": model, "precision": precision, "hardware": f"{gpus} x H100 SXM 80 GB", "engine": "vLLM V1 rules"}
-        ),
-        provenance=MappingProxyType(
-            {
-                "cache_tokens": f"derived: ({utilisation:.0%} of {gpus} x {memory / 1e9:.0f} GB - {reserve / 1e9:g} GB "
-                f"reserve each (assumed) - {weight_bytes / 1e9:g} GB weights) / {kv_bytes / 1e3:g} kB a token",
-                "prefill_tokens_per_s": f"derived: {prefill_efficiency:.0%} (assumed) of {gpus} x {flops / 1e12:g} "
-                f"TFLOP/s (vendor figure) / {token_flop / 1e9:g} GFLOP a token",
-                "iteration_s": f"derived: {weight_bytes / 1e9:g} GB / "
-                f"({gpus} x {bandwidth / 1e12:g} TB/s, vendor figure)",
-                "sequence_s": "derived: FLOP of one token at the vendor's peak",
-                "context_token_s": "derived: KV bytes of one token / bandwidth",
-                "max_batched_tokens": "vLLM's default for online serving on this class of GPU",
-                "max_sequences": "vLLM's usual default",
-            }
-        ),
+        serving={
+            "model": model,
+            "precision": precision,
+            "hardware": f"{gpus} x H100 SXM 80 GB",
+            "engine": "vLLM V1 rules",
+        },
+        provenance={
+            "cache_tokens": f"derived: ({utilisation:.0%} of {gpus} x {memory / 1e9:.0f} GB - {reserve / 1e9:g} GB "
+            f"reserve each (assumed) - {weight_bytes / 1e9:g} GB weights) / {kv_bytes / 1e3:g} kB a token",
+            "prefill_tokens_per_s": f"derived: {prefill_efficiency:.0%} (assumed) of {gpus} x {flops / 1e12:g} "
+            f"TFLOP/s (vendor figure) / {token_flop / 1e9:g} GFLOP a token",
+            "iteration_s": f"derived: {weight_bytes / 1e9:g} GB / ({gpus} x {bandwidth / 1e12:g} TB/s, vendor figure)",
+            "sequence_s": "derived: FLOP of one token at the vendor's peak",
+            "context_token_s": "derived: KV bytes of one token / bandwidth",
+            "max_batched_tokens": "vLLM's default for online serving on this class of GPU",
+            "max_sequences": "vLLM's usual default",
+        },
     )
 
 

@@ -184,3 +184,9 @@ def test_main_workload_is_planned_within_100_ms(slots):
     assert min(spent) < 0.1
     assert table.imbalance < 1.001
     assert len(table.admitted) == min(slots, 128_824)
+
+
+def test_ties_among_many_keys_go_by_index():
+    rates = np.random.default_rng(2).integers(0, 50, 20_000).astype(float)
+    table = build_table(rates, destinations=5, q_cap=100.0, slots=10**6)
+    assert table.admitted.tolist() == np.lexsort((np.arange(20_000), -rates)).tolist()

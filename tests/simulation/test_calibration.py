@@ -86,3 +86,17 @@ def test_equal_arguments_give_equal_results():
 def test_bad_arguments_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         calibrate(engine(6400), TRACE, **change)
+
+
+def test_requests_that_never_fit_and_an_empty_sweep_are_refused():
+    with pytest.raises(ValueError, match="every request is larger than the cache of e"):
+        calibrate(engine(32), TRACE)
+    with pytest.raises(ValueError, match="every request is larger than the cache of e"):
+        calibrate(engine(32), TRACE, loads=[1.0])
+    with pytest.raises(ValueError, match="loads: expected at least one"):
+        calibrate(engine(6400), TRACE, loads=[])
+
+
+def test_an_unlimited_cache_keeps_every_key_and_says_it_was_not_bounded():
+    result = calibrate(engine(None), TRACE)
+    assert (result.warm_kept, result.warm_censored) == (20, "right")

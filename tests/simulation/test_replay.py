@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -209,3 +210,18 @@ def test_the_youngest_is_preempted_when_blocks_run_out_and_still_finishes():
     assert alone.preemptions.sum() == 0
     assert result.latency_s[1] > result.latency_s[0] > alone.latency_s[0]
     assert result.peak_blocks[0] == 10
+
+
+def test_profiles_travel_between_processes():
+    flagship = PROFILES["llama-3.3-70b-fp8-tp2-h100"]
+    copy = pickle.loads(pickle.dumps(flagship))
+    assert copy == flagship
+    assert copy.fingerprint() == flagship.fingerprint()
+    assert hash(copy) == hash(flagship)
+
+
+def test_a_cache_below_one_block_refuses_everything_and_says_so():
+    result = replay(random_trace(1, 20), policy="hash", destinations=2, profile=small_profile(3))
+    assert result.refused == 20
+    assert result.summary()["requests"] == 0
+    assert result.summary()["p99_s"] is None
