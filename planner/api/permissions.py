@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from planner.models import ApiToken, Fleet
+
+if TYPE_CHECKING:  # DRF's views import this module while they load
+    from rest_framework.views import APIView
 
 # What no token does, whatever its scopes: a person signs in for it.
 NEVER_BY_TOKEN = "person"  # noqa: S105 - a word, not a password
