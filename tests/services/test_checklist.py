@@ -1,0 +1,187 @@
+"""The six judgements over plain evidence. Every test starts from evidence that passes and takes one thing away."""
+
+import copy
+import datetime as dt
+
+import pytest
+
+from planner.services import checklist
+from planner.services.checklist import CHECKLIST, FAIL, MISSING, PASS
+
+NOW = dt.datetime(2026, 3, 14, 10, 0, tzinfo=dt.UTC)
+
+
+def row(load, mean, half=0.1):
+    return {"load_rps": load, "mean": mean, "half": half, "excludes_zero": abs(mean) > half}
+
+
+def policy(*p99):
+    return {
+        "loads": [
+            {"load_rps": load, "p99_s": {"mean": p, "half": 0.1}} for load, p in zip((10, 20, 40), p99, strict=True)
+        ]
+    }
+
+
+def passing():
+    return {
+        "policy": {"max_rates_age_days": 7, "max_imbalance": 1.5, "accept_simulated": False},
+        "workload": {"measured_at": "2026-03-13T10:00:00+00:00", "simulated": False},
+        "calibration": {
+            "source": "measured", "q_cap": 8.0, "q_cap_censored": "", "warm_slots": 48, "slots_measured": 60,
+        },
+        "plan": {"slots_per_destination": 48, "slots": 192, "slots_used": 190, "imbalance": 1.01, "cannot_fit": 0},
+        "replay": {
+            "policies": ["flat-lb", "cacheroute"], "loads_rps": [10, 20, 40], "seeds": [1, 2, 3], "slo_p99_s": 3.5,
+            "synthetic_trace": False, "capacity": {"cacheroute": ">=40", "flat-lb": "10"},
+            "cacheroute": policy(1.0, 2.0, 3.0), "flat": policy(2.0, 9.0, 30.0),
+            "against_flat": {
+                "p99_s": [row(10, -1.0), row(20, -7.0), row(40, -27.0)],
+                "hit_rate": [row(10, 0.5), row(20, 0.5), row(40, 0.5)],
+                "capacity_steps": {"mean": 2.0, "half": 0.0, "excludes_zero": True},
+            },
+        },
+        "envelope": {"p99_limit_s": 3.5, "load_low_rps": 10, "load_high_rps": 40, "active_keys": 200},
+        "fallback": {"ready": True},
+        "fingerprints": {"fleet": "f" * 64, "calibration": "f" * 64, "plan": "f" * 64, "replay": "f" * 64},
+    }  # fmt: skip
+
+
+def verdict(check, **changes):
+    """Judge passing evidence with dotted paths changed."""
+    evidence = copy.deepcopy(passing())
+    for path, value in changes.items():
+        place = evidence
+        *parents, last = path.split("__")
+        for name in parents:
+            place = place[name]
+        place[last] = value
+    return check(evidence, NOW)
+
+
+def test_complete_evidence_passes_all_six_items():
+    assert [check(passing(), NOW).verdict for _, check in CHECKLIST] == [PASS] * 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"workload__measured_at": "2026-03-06T10:00:00+00:00"}, FAIL),
+        ({"calibration__q_cap_censored": "right"}, MISSING),
+        ({"calibration__q_cap_censored": "left"}, MISSING),
+        ({"calibration__source": "simulated"}, MISSING),
+        ({"workload__simulated": True}, MISSING),
+        ({"workload__simulated": True, "policy__accept_simulated": True}, PASS),
+    ],
+)
+def test_item_1_wants_recent_measured_rates_and_an_uncensored_q_cap(changes, expected):
+    assert verdict(checklist.measured_inputs, **changes).verdict == expected
+
+
+def test_item_1_says_simulated_where_it_accepts_it():
+    found = verdict(checklist.measured_inputs, calibration__source="simulated", policy__accept_simulated=True)
+    assert "Simulated q_cap" in found.explanation
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"plan__slots_per_destination": 49}, FAIL),
+        ({"plan__slots_used": 193}, FAIL),
+        ({"plan__imbalance": 1.51}, FAIL),
+        ({"plan__imbalance": 1.5}, PASS),
+        ({"plan__cannot_fit": 1}, FAIL),
+    ],
+)
+def test_item_2_wants_w_within_what_was_measured_and_the_load_balanced(changes, expected):
+    assert verdict(checklist.conservative_slots, **changes).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"replay": None}, MISSING),
+        ({"replay__policies": ["cacheroute"]}, MISSING),
+        ({"replay__seeds": [1, 2]}, MISSING),
+        ({"replay__loads_rps": [10, 20]}, MISSING),
+        ({"replay__cacheroute": policy(3.6, 4.0, 9.0)}, FAIL),
+    ],
+)
+def test_item_3_wants_both_policies_at_three_loads_and_seeds_within_the_slo(changes, expected):
+    assert verdict(checklist.shadow_replay, **changes).verdict == expected
+
+
+EQUAL = {"mean": 0.0, "half": 0.0, "excludes_zero": False}
+
+
+def test_item_4_a_higher_hit_rate_alone_fails():
+    found = verdict(
+        checklist.better_than_flat,
+        replay__against_flat__capacity_steps=EQUAL,
+        replay__against_flat__p99_s=[row(10, -0.05), row(20, 0.02), row(40, -0.01)],
+    )
+    assert found.verdict == FAIL
+    assert "Only the hit rate" in found.explanation
+
+
+def test_item_4_intervals_that_straddle_zero_are_missing_evidence():
+    found = verdict(
+        checklist.better_than_flat,
+        replay__against_flat__capacity_steps=EQUAL,
+        replay__against_flat__p99_s=[row(10, -0.05), row(20, 0.02), row(40, -0.01)],
+        replay__against_flat__hit_rate=[row(10, 0.05), row(20, 0.05), row(40, 0.05)],
+    )
+    assert found.verdict == MISSING
+
+
+def test_item_4_a_better_p99_passes_at_equal_capacity():
+    found = verdict(checklist.better_than_flat, replay__against_flat__capacity_steps=EQUAL)
+    assert found.verdict == PASS
+
+
+def test_item_4_a_lower_capacity_fails_whatever_the_p99():
+    steps = {"mean": -1.0, "half": 0.0, "excludes_zero": True}
+    assert verdict(checklist.better_than_flat, replay__against_flat__capacity_steps=steps).verdict == FAIL
+
+
+def test_item_4_a_worse_p99_at_one_load_within_the_slo_fails_even_with_more_capacity():
+    found = verdict(
+        checklist.better_than_flat, replay__against_flat__p99_s=[row(10, 0.4), row(20, -7.0), row(40, -27.0)]
+    )
+    assert found.verdict == FAIL
+    assert "10 requests/s" in found.explanation
+
+
+def test_item_4_does_not_look_at_loads_that_neither_policy_serves():
+    found = verdict(
+        checklist.better_than_flat,
+        replay__cacheroute=policy(1.0, 2.0, 40.0),
+        replay__against_flat__p99_s=[row(10, -1.0), row(20, -7.0), row(40, 10.0)],
+    )
+    assert found.verdict == PASS
+
+
+def test_item_4_two_seeds_are_no_interval():
+    assert verdict(checklist.better_than_flat, replay__seeds=[1, 2]).verdict == MISSING
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"), [({"envelope": None}, MISSING), ({"fallback": {"ready": False}}, FAIL)]
+)
+def test_item_5_wants_a_validated_range_and_flat_lb_ready(changes, expected):
+    assert verdict(checklist.fallback_armed, **changes).verdict == expected
+
+
+@pytest.mark.parametrize("what", ["calibration", "plan", "replay"])
+def test_item_6_fails_when_the_serving_profile_changed_since(what):
+    assert verdict(checklist.same_fingerprint, **{f"fingerprints__{what}": "0" * 64}).verdict == FAIL
+
+
+def test_item_6_is_missing_without_a_replay():
+    assert verdict(checklist.same_fingerprint, fingerprints__replay="").verdict == MISSING
+
+
+def test_no_item_passes_on_empty_evidence():
+    nothing = passing() | {"replay": None, "envelope": None}
+    verdicts = [check(nothing, NOW).verdict for _, check in CHECKLIST]
+    assert verdicts[2:5] == [MISSING] * 3
