@@ -1,0 +1,68 @@
+"""Reading the audit trail: filters, and pages that stay the same while events are added."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from planner.models import AuditEvent, Fleet, Plan
+
+PAGE = 50
+
+
+@dataclass(frozen=True)
+class AuditFilter:
+    """What to look for. Dates are whole days in UTC, both included."""
+
+    fleet: Fleet | None = None
+    action: str = ""
+    actor: str = ""
+    since: dt.date | None = None
+    until: dt.date | None = None
+
+
+@dataclass(frozen=True)
+class AuditPage:
+    """Events newest first, and the id below which the next page begins (None at the end)."""
+
+    events: list[AuditEvent]
+    next_before: int | None
+
+
+def audit_page(wanted: AuditFilter, before: int | None = None) -> AuditPage:
+    """One page of the trail. Ids only grow, so an event added meanwhile moves nothing."""
+    events: QuerySet[AuditEvent] = AuditEvent.objects.select_related("fleet").order_by("-id")
+    if wanted.fleet is not None:
+        events = events.filter(fleet=wanted.fleet)
+    if wanted.action:
+        events = events.filter(action=wanted.action)
+    if wanted.actor:
+        events = events.filter(actor_name__iexact=wanted.actor)
+    if wanted.since:
+        events = events.filter(created_at__gte=_midnight(wanted.since))
+    if wanted.until:
+        events = events.filter(created_at__lt=_midnight(wanted.until + dt.timedelta(days=1)))
+    if before is not None:
+        events = events.filter(pk__lt=before)
+    found = list(events[: PAGE + 1])
+    return AuditPage(found[:PAGE], found[PAGE - 1].pk if len(found) > PAGE else None)
+
+
+def newest_events(fleet: Fleet, count: int) -> list[AuditEvent]:
+    """The tail of a fleet's trail."""
+    return list(fleet.audit_events.order_by("-id")[:count])
+
+
+def plan_timeline(plan: Plan) -> list[AuditEvent]:
+    """What happened to a plan, its replays and its rollouts, oldest first."""
+    about = Q(subject_type="plan", subject_id=plan.pk)
+    about |= Q(subject_type="replay", subject_id__in=list(plan.replays.values_list("pk", flat=True)))
+    about |= Q(subject_type="rollout", subject_id__in=list(plan.rollouts.values_list("pk", flat=True)))
+    return list(AuditEvent.objects.filter(about, fleet=plan.fleet).order_by("id"))
+
+
+def _midnight(day: dt.date) -> Any:
+    return dt.datetime.combine(day, dt.time(), tzinfo=dt.UTC)

@@ -1,0 +1,64 @@
+"""What the first page shows: what is live, what waits for me, what runs."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
+
+from planner.models import Approval, Fleet, GateEvaluation, Job, Plan, Rollout
+
+APPROVE = "planner.approve_plan"
+LIVE = (Rollout.State.ACTIVE, Rollout.State.CANARY)
+
+
+def live_rollouts() -> QuerySet[Rollout]:
+    """Rollouts that carry traffic, the active one of a fleet before its canary."""
+    return Rollout.objects.filter(state__in=LIVE).select_related("plan").order_by("state")
+
+
+def fleets_with_live() -> QuerySet[Fleet]:
+    """Every fleet with `live`: its rollouts on traffic. Three queries, however many fleets there are."""
+    return (
+        Fleet.objects.select_related("serving_profile")
+        .prefetch_related(Prefetch("rollouts", queryset=live_rollouts(), to_attr="live"), "destinations")
+        .order_by("slug")
+    )
+
+
+def waiting_for(user: User) -> list[Plan]:
+    """Plans in review that this person may decide on: not the author, not the submitter, not decided yet."""
+    if not user.has_perm(APPROVE):
+        return []
+    latest = GateEvaluation.objects.filter(plan=OuterRef("plan")).order_by("-id").values("pk")[:1]
+    mine = Approval.objects.filter(plan=OuterRef("pk"), approver=user, evaluation=Subquery(latest))
+    return list(
+        Plan.objects.filter(state=Plan.State.IN_REVIEW)
+        .exclude(Q(author=user) | Q(submitted_by=user))
+        .filter(~Exists(mine))
+        .select_related("fleet", "author", "submitted_by", "workload")
+        .order_by("id")
+    )
+
+
+def open_jobs(fleet: Fleet | None = None) -> QuerySet[Job]:
+    """Jobs that are queued or running, with the plan number they are about (`built_plan` or `replayed_plan`)."""
+    jobs = Job.objects.filter(state__in=Job.OPEN)
+    return _with_plan(jobs if fleet is None else jobs.filter(fleet=fleet))
+
+
+def recent_jobs(fleet: Fleet, count: int = 8) -> list[Job]:
+    """The newest jobs of a fleet, open ones first."""
+    open_ones = list(open_jobs(fleet))
+    closed = _with_plan(Job.objects.filter(fleet=fleet).exclude(state__in=Job.OPEN))
+    return open_ones + list(closed[: max(0, count - len(open_ones))])
+
+
+def _with_plan(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """Annotate `plan_number`: of the plan that a job builds or replays."""
+    built = Plan.objects.filter(pk=OuterRef("subject_id"), fleet=OuterRef("fleet")).values("number")[:1]
+    replayed = Plan.objects.filter(replays=OuterRef("subject_id"), fleet=OuterRef("fleet")).values("number")[:1]
+    return (
+        jobs.select_related("fleet", "created_by")
+        .annotate(built_plan=Subquery(built), replayed_plan=Subquery(replayed))
+        .order_by("-id")
+    )

@@ -1,0 +1,200 @@
+"""What the page of a plan shows: the verdict in one sentence, the figures beside it, the evidence behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.models import GateEvaluation, Job, Plan, Replay
+from planner.selectors.audit_page import plan_timeline
+from planner.selectors.verdicts import BASELINE
+
+# How policies are called on pages, in the order in which they are shown.
+POLICY_NAMES = {
+    "cacheroute": "CacheRoute",
+    "flat-lb": "Flat-LB",
+    "sticky": "Sticky",
+    "chwbl": "CHWBL",
+    "dualmap": "DualMap",
+    "preble": "Preble",
+    "round-robin": "Round robin",
+    "hash": "Hash",
+}
+CANDIDATE = "cacheroute"
+# The way of a plan that goes well, as the page draws it.
+WAY = ("queued", "building", "built", "replaying", "replayed", "in_review", "approved")
+
+
+def policy_name(policy: str) -> str:
+    """What people call a policy."""
+    return POLICY_NAMES.get(policy, policy)
+
+
+def in_order(policies: list[str]) -> list[str]:
+    """The candidate first, Flat-LB second, then the others."""
+    known = list(POLICY_NAMES)
+    return sorted(policies, key=lambda p: (known.index(p) if p in known else len(known), p))
+
+
+def shown_replay(plan: Plan) -> Replay | None:
+    """The replay whose figures stand on the page: the latest that succeeded."""
+    return plan.replays.filter(state=Replay.State.SUCCEEDED).order_by("-id").first()
+
+
+def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
+    """What of a plan's evidence was simulated, in words. The replicas of a replay always are."""
+    parts = []
+    if plan.workload is not None and plan.workload.simulated:
+        parts.append("generated rates")
+    if plan.calibration is not None and plan.calibration.source == "simulated":
+        parts.append("simulated calibration")
+    if replay is not None:
+        if replay.parameters.get("synthetic_trace"):
+            parts.append("synthetic requests")
+        parts.append("simulated replicas")
+    return parts
+
+
+def plan_page(plan: Plan) -> dict[str, Any]:
+    """Everything of a plan's page but the fleet's header."""
+    replay = shown_replay(plan)
+    evaluation = plan.gate_evaluations.select_related("replay").prefetch_related("items").order_by("-id").first()
+    return {
+        "plan": plan,
+        "replay": replay,
+        "latest_replay": plan.replays.order_by("-id").first(),
+        "evaluation": evaluation,
+        "items": list(evaluation.items.all()) if evaluation else [],
+        "headline": headline(plan, replay, evaluation),
+        "figures": figure_rows(replay) if replay else [],
+        "ladder": ladder(replay) if replay else [],
+        "simulated_parts": simulated_parts(plan, replay),
+        "simulated_inputs": simulated_parts(plan),
+        "approvals": list(plan.approvals.select_related("approver").order_by("id")),
+        **_rollout(plan),
+        "timeline": plan_timeline(plan),
+        "way": way(plan),
+    }
+
+
+def _rollout(plan: Plan) -> dict[str, Any]:
+    """The newest rollout of the plan, and the weight that an advance takes it to (None: it becomes active)."""
+    rollout = plan.rollouts.order_by("-id").first()
+    higher = [w for w in plan.fleet.canary_weights if rollout is not None and w > rollout.weight]
+    return {"rollout": rollout, "next_weight": higher[0] if higher else None}
+
+
+def headline(plan: Plan, replay: Replay | None, evaluation: GateEvaluation | None) -> str:
+    """The verdict in a sentence, with its numbers."""
+    if plan.kind == Plan.Kind.FLAT:
+        return "Flat-LB sends each request to the less loaded of two destinations; every fleet can fall back to it."
+    if plan.state == Plan.State.FAILED:
+        return f"The table could not be built: {plan.failure}"
+    if replay is None:
+        return "Nothing can be said yet: no replay against Flat-LB has finished."
+    verdict = replay.verdict
+    capacity = verdict["capacity"]
+    load, mine, flat = _compared_at(replay)
+    sentence = (
+        f"Within a p99 of {replay.slo_p99_s:g} s it serves {capacity[CANDIDATE]} requests/s where Flat-LB serves "
+        f"{capacity[BASELINE]}; at {load:g} requests/s p99 is {mine['p99_s']['mean']:.3g} s against "
+        f"{flat['p99_s']['mean']:.3g} s and {mine['hit_rate']['mean']:.1%} of prompt tokens are cached "
+        f"against {flat['hit_rate']['mean']:.1%}."
+    )
+    return sentence + _checks(evaluation)
+
+
+def _checks(evaluation: GateEvaluation | None) -> str:
+    if evaluation is None:
+        return " The checklist was not evaluated."
+    open_items = [f"{item.number} ({item.verdict})" for item in evaluation.items.all() if item.verdict != "pass"]
+    if not open_items:
+        return " All six checks pass."
+    return f" Not passed: {'check' if len(open_items) == 1 else 'checks'} {', '.join(open_items)}."
+
+
+def _compared_at(replay: Replay) -> tuple[float, dict[str, Any], dict[str, Any]]:
+    """The highest load at which either policy still meets the SLO, else the lowest load; and both rows there."""
+    mine, flat = (replay.verdict["policies"][p]["loads"] for p in (CANDIDATE, BASELINE))
+    within = [
+        i for i in range(len(mine)) if min(mine[i]["p99_s"]["mean"], flat[i]["p99_s"]["mean"]) <= replay.slo_p99_s
+    ]
+    at = within[-1] if within else 0
+    return mine[at]["load_rps"], mine[at], flat[at]
+
+
+def figure_rows(replay: Replay) -> list[dict[str, Any]]:
+    """One row a load and policy: means with 95% intervals, and differences to Flat-LB over paired seeds."""
+    verdict = replay.verdict
+    rows = []
+    for at, load in enumerate(verdict["loads_rps"]):
+        for policy in in_order(replay.policies):
+            figures = verdict["policies"][policy]["loads"][at]
+            against = verdict["against_flat"].get(policy)
+            rows.append(
+                {
+                    **figures,
+                    "load": load,
+                    "policy": policy,
+                    "name": policy_name(policy),
+                    "within": figures["p99_s"]["mean"] <= replay.slo_p99_s,
+                    "hit_difference": against["hit_rate"][at] if against else None,
+                    "p99_difference": against["p99_s"][at] if against else None,
+                    "first": policy == in_order(replay.policies)[0],
+                }
+            )
+    return rows
+
+
+def ladder(replay: Replay) -> list[dict[str, Any]]:
+    """One row a policy: its capacity as text, and at each load how many seeds met the SLO up to there."""
+    rows = []
+    for policy in in_order(replay.policies):
+        capacity = replay.verdict["policies"][policy]["capacity"]
+        steps, seeds = capacity["steps"], len(capacity["steps"])
+        loads = [
+            {"load": load, "met": sum(s > at for s in steps), "of": seeds} for at, load in enumerate(replay.loads_rps)
+        ]
+        rows.append({"policy": policy, "name": policy_name(policy), "loads": loads, **capacity})
+    return rows
+
+
+def way(plan: Plan) -> list[dict[str, Any]]:
+    """The steps from order to traffic: done, current or ahead."""
+    states = [*WAY, "canary", "active"]
+    live = plan.rollouts.filter(state__in=("canary", "active")).order_by("-id").first()
+    current = live.state if live else plan.state
+    if current not in states:
+        return []
+    at = states.index(current)
+    return [
+        {"state": s, "label": s.replace("_", " "), "is": "done" if i < at else "current" if i == at else "ahead"}
+        for i, s in enumerate(states)
+    ]
+
+
+def progress(plan: Plan) -> dict[str, Any]:
+    """How far the plan's open job is; `open` is False when there is none."""
+    replays = list(plan.replays.values_list("pk", flat=True))
+    jobs = Job.objects.filter(fleet=plan.fleet, state__in=Job.OPEN)
+    job = jobs.filter(kind=Job.Kind.BUILD_PLAN, subject_id=plan.pk).first()
+    if job is None and replays:
+        job = jobs.filter(kind=Job.Kind.REPLAY, subject_id__in=replays).first()
+    return {"plan": plan, "job": job, "open": job is not None}
+
+
+def chart_data(slug: str, number: int) -> dict[str, Any] | None:
+    """What the charts draw: the plan's own load and the shown replay's verdict; None without a built plan."""
+    plan = Plan.objects.select_related("fleet", "workload", "calibration").filter(fleet__slug=slug, number=number)
+    found = plan.defer("workload__shape", "workload__notices").first()
+    if found is None or not found.summary:
+        return None
+    replay = shown_replay(found)
+    names = dict(found.fleet.destinations.values_list("index", "name"))
+    return {
+        "destinations": [names.get(i, f"#{i}") for i in found.parameters["destinations"]],
+        "planned": found.summary["load"],
+        "planned_imbalance": found.summary["imbalance"],
+        "verdict": replay.verdict if replay else None,
+        "policies": in_order(replay.policies) if replay else [],
+        "simulated": simulated_parts(found, replay),
+    }

@@ -1,0 +1,163 @@
+"""Words and numbers as pages show them: units beside every figure, a sign and a word beside every colour."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from planner.services.audit import ACTIONS
+
+register = template.Library()
+
+# State or verdict -> (tone, sign). The word itself is always written beside the sign.
+_TONES: dict[str, tuple[str, str]] = {
+    "pass": ("good", "✓"),
+    "succeeded": ("good", "✓"),
+    "approved": ("good", "✓"),
+    "approve": ("good", "✓"),
+    "active": ("good", "●"),
+    "up": ("good", "●"),
+    "fail": ("bad", "✗"),
+    "failed": ("bad", "✗"),
+    "errored": ("bad", "✗"),
+    "rejected": ("bad", "✗"),
+    "reject": ("bad", "✗"),
+    "rolled_back": ("bad", "↩"),
+    "aborted": ("bad", "✗"),
+    "down": ("bad", "✗"),
+    "missing": ("warn", "○"),
+    "in_review": ("warn", "◔"),
+    "canary": ("warn", "◔"),
+    "draining": ("warn", "↓"),
+    "simulated": ("warn", "≈"),
+    "queued": ("busy", "…"),
+    "building": ("busy", "…"),
+    "running": ("busy", "…"),
+    "replaying": ("busy", "…"),
+}
+NOT_KNOWN = "–"
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number to `digits` significant digits, with thousands separators; a dash where it is not known."""
+    if value is None or value == "":
+        return NOT_KNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    size = abs(value)
+    if size >= 10**digits:
+        return f"{value:,.0f}"
+    if size and size < 1e-4:
+        return f"{value:.{digits - 1}e}"
+    text = f"{float(f'{value:.{digits}g}'):.12f}".rstrip("0").rstrip(".")
+    return text or "0"
+
+
+@register.filter
+def num(value: Any, digits: int = 3) -> str:
+    """`number` as a filter."""
+    return number(value, digits)
+
+
+@register.filter
+def pct(value: float | None, decimals: int = 1) -> str:
+    """A share as a percentage."""
+    return NOT_KNOWN if value is None else f"{100 * value:.{decimals}f}%"
+
+
+@register.filter
+def interval(value: dict[str, Any] | None, unit: str = "") -> str:
+    """Mean ± half-width of a 95% interval; `%` as the unit turns shares into percentages."""
+    if not value or value.get("mean") is None:
+        return NOT_KNOWN
+    scale = 100.0 if unit == "%" else 1.0
+    mean, half = value["mean"] * scale, value.get("half")
+    text = f"{mean:.1f}" if unit == "%" else number(mean)
+    if half is not None:
+        text += f" ± {half * scale:.1f}" if unit == "%" else f" ± {number(half * scale, 2)}"
+    return f"{text} {unit}".strip()
+
+
+@register.filter
+def signed(value: dict[str, Any] | None, unit: str = "") -> str:
+    """A difference with its sign and interval; `%` speaks of percentage points."""
+    if not value or value.get("mean") is None:
+        return NOT_KNOWN
+    scale = 100.0 if unit == "%" else 1.0
+    mean, half = value["mean"] * scale, value.get("half")
+    text = ("+" if mean >= 0 else "−") + (f"{abs(mean):.1f}" if unit == "%" else number(abs(mean)))
+    if half is not None:
+        text += f" ± {half * scale:.1f}" if unit == "%" else f" ± {number(half * scale, 2)}"
+    return f"{text} {'points' if unit == '%' else unit}".strip()
+
+
+@register.filter
+def size(value: int) -> str:
+    """Bytes in binary units."""
+    amount = float(value)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            return f"{amount:,.0f} {unit}" if unit == "bytes" else f"{amount:,.1f} {unit}"
+        amount /= 1024
+    raise AssertionError("the last unit always returns")
+
+
+@register.filter
+def span(seconds: float | None) -> str:
+    """A length of time in the unit that suits it."""
+    if seconds is None:
+        return NOT_KNOWN
+    for limit, divisor, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
+        if seconds < limit:
+            return f"{number(seconds / divisor)} {unit}"
+    return f"{number(seconds / 86_400)} days"
+
+
+@register.filter
+def when(value: dt.datetime | None) -> SafeString | str:
+    """A moment in UTC, machine-readable too."""
+    if value is None:
+        return NOT_KNOWN
+    return format_html('<time datetime="{}">{}</time>', value.isoformat(), f"{value:%Y-%m-%d %H:%M:%S} UTC")
+
+
+@register.filter
+def words(action: str) -> str:
+    """What an audit action is called."""
+    return ACTIONS.get(action, action)
+
+
+@register.filter
+def of(mapping: dict[str, Any], key: Any) -> Any:
+    """One entry of a mapping."""
+    return mapping.get(key)
+
+
+@register.filter
+def short(digest: str) -> str:
+    """The first twelve digits of a digest."""
+    return digest[:12]
+
+
+@register.simple_tag
+def badge(state: str, label: str = "") -> SafeString:
+    """A state as a badge: a sign, the word, and the colour of both."""
+    tone, sign = _TONES.get(state, ("calm", "·"))
+    return format_html(
+        '<span class="tag tag-{}"><span aria-hidden="true">{}</span> {}</span>',
+        tone,
+        sign,
+        label or state.replace("_", " "),
+    )
+
+
+@register.inclusion_tag("parts/simulated.html")
+def simulated(what: str) -> dict[str, str]:
+    """The label that every simulated figure carries, saying what was simulated."""
+    return {"what": what}
