@@ -1,0 +1,64 @@
+"""How charts look: one colour, one dash and one marker a policy, the same on every chart, in light and dark."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class PolicyLook(NamedTuple):
+    """Colour on light and on dark ground (3:1 against it at least), line and marker: colour never tells alone."""
+
+    light: str
+    dark: str
+    dash: str
+    marker: str
+
+
+LOOKS: dict[str, PolicyLook] = {
+    "cacheroute": PolicyLook("#0b62c4", "#5aa9ff", "solid", "circle"),
+    "flat-lb": PolicyLook("#5b6675", "#a9b4c2", "dash", "square"),
+    "sticky": PolicyLook("#b45309", "#f0a04b", "dot", "diamond"),
+    "chwbl": PolicyLook("#7c3aed", "#b79bff", "dashdot", "triangle-up"),
+    "dualmap": PolicyLook("#0f766e", "#3ecdbb", "longdash", "cross"),
+    "preble": PolicyLook("#be185d", "#ff7fb6", "longdashdot", "x"),
+}
+OTHER = PolicyLook("#52525b", "#d4d4d8", "dot", "star")
+INK = {"light": "#1f2733", "dark": "#e4e8ee"}
+FAINT = {"light": "#d9dee5", "dark": "#343c48"}
+LIMIT = {"light": "#b42318", "dark": "#ff8a7a"}
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
+
+
+def look_of(policy: str) -> PolicyLook:
+    """The look of a policy."""
+    return LOOKS.get(policy, OTHER)
+
+
+def colour_of(policy: str, theme: str) -> str:
+    """Its colour on this ground."""
+    look = look_of(policy)
+    return look.dark if theme == "dark" else look.light
+
+
+def frame(theme: str, *, height: int, x_title: str, y_title: str) -> dict[str, Any]:
+    """Layout that every chart shares: transparent ground, quiet grid, legend on top."""
+    axis = {
+        "gridcolor": FAINT[theme],
+        "linecolor": FAINT[theme],
+        "zeroline": False,
+        "automargin": True,
+        "ticks": "outside",
+        "tickcolor": FAINT[theme],
+    }
+    return {
+        "height": height,
+        "margin": {"l": 8, "r": 12, "t": 34, "b": 8},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": FONT, "size": 12, "color": INK[theme]},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+        "xaxis": {**axis, "title": {"text": x_title}},
+        "yaxis": {**axis, "title": {"text": y_title}},
+        "hovermode": "x unified",
+        "hoverlabel": {"font": {"family": FONT, "size": 12}},
+    }

@@ -1,0 +1,57 @@
+"""How a Dash app lives inside Django: its page is a Django template, its requests pass through one Django view.
+
+All middleware applies (sessions, CSRF, CSP, request ids), callbacks share the request's database connection,
+and nothing is served to people who are not signed in.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from dash import Dash
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.safestring import SafeString, mark_safe
+from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+# What Dash asks for under its prefix. Anything else is not ours.
+PATHS = ("_dash-layout", "_dash-dependencies", "_dash-update-component", "_dash-component-suites/")
+
+
+class EmbeddedDash(Dash):
+    """A Dash app whose index is a list of parts, for a Django template to place."""
+
+    def interpolate_index(self, **parts: Any) -> str:
+        """The parts as JSON, instead of a page."""
+        return json.dumps({name: parts.get(name, "") for name in ("css", "app_entry", "config", "scripts", "renderer")})
+
+    def parts(self, nonce: str) -> dict[str, SafeString]:
+        """HTML of the app's parts, its scripts carrying the request's CSP nonce."""
+        with self.server.test_request_context(self.config.requests_pathname_prefix):
+            parts = json.loads(self.index())
+        # Written by Dash from its own configuration: no text of a person is in it.
+        return {k: mark_safe(v.replace("<script", f'<script nonce="{nonce}"')) for k, v in parts.items()}  # noqa: S308
+
+
+def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
+    """Hand the request to the Dash app: 401 without sign-in, 404 for what Dash never asks for."""
+    if not request.user.is_authenticated:
+        return JsonResponse({"detail": "Sign in first."}, status=401)
+    if not path.startswith(PATHS):
+        return JsonResponse({"detail": "No such path."}, status=404)
+    environ = EnvironBuilder(
+        path=request.path,
+        query_string=request.META.get("QUERY_STRING", ""),
+        method=request.method or "GET",
+        base_url=f"{request.scheme}://{request.get_host()}/",
+        headers=[(k, v) for k, v in request.headers.items() if k.lower() not in ("content-length", "content-type")],
+        content_type=request.content_type or None,
+        input_stream=io.BytesIO(request.body),
+    ).get_environ()
+    body, status, headers = run_wsgi_app(app.server.wsgi_app, environ, buffered=True)
+    response = HttpResponse(b"".join(body), status=int(status.split(" ", 1)[0]))
+    for name, value in headers.items():
+        if name.lower() not in ("content-length", "set-cookie"):
+            response[name] = value
+    return response
