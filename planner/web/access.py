@@ -1,0 +1,30 @@
+"""Pages that only some people have a use for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+
+from planner.errors import NotAllowed
+from planner.services import rights
+
+
+def needs(right: str) -> Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]]:
+    """Answer 403 with the reason to those without the right, before they fill in a form for nothing."""
+
+    def wrap(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+        @wraps(view)
+        def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            try:
+                rights.require(request.user, right)  # type: ignore[arg-type]
+            except NotAllowed as refusal:
+                raise PermissionDenied(refusal.message) from refusal
+            return view(request, *args, **kwargs)
+
+        return inner
+
+    return wrap

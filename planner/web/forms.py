@@ -1,0 +1,286 @@
+"""Forms: what a person may type. Rules that are about the business stand in the services, not here."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from planner.ingest import FORMATS
+from planner.models import ApiToken, Calibration, Fleet, Workload
+from planner.routing import POLICIES
+from planner.selectors.plan_page import policy_name
+from planner.services.audit import ACTIONS
+from planner.services.replays import ARRIVALS, DEFAULT_POLICIES
+from planner.simulation import PROFILES
+
+
+class Styled(forms.Form):
+    """A form whose controls carry the classes of the style sheet."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            widget = field.widget
+            if isinstance(widget, forms.CheckboxInput | forms.CheckboxSelectMultiple):
+                widget.attrs.setdefault("class", "form-check-input")
+            elif isinstance(widget, forms.Select):
+                widget.attrs.setdefault("class", "form-select")
+            elif not isinstance(widget, forms.HiddenInput):
+                widget.attrs.setdefault("class", "form-control")
+            if isinstance(field, forms.FloatField):
+                widget.attrs["step"] = "any"
+                widget.attrs["inputmode"] = "decimal"
+
+
+class NumberList(forms.CharField):
+    """Numbers separated by commas or blanks; empty is an empty list."""
+
+    def __init__(self, *, whole: bool = False, **kwargs: Any) -> None:
+        self.whole = whole
+        super().__init__(**kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        """Parse, naming the first text that is not a number."""
+        if isinstance(value, list):
+            return value
+        numbers: list[float] = []
+        for text in (value or "").replace(",", " ").split():
+            try:
+                found = int(text) if self.whole else float(text)
+            except ValueError:
+                kind = "a whole number" if self.whole else "a number"
+                raise ValidationError(f"{text[:40]!r} is not {kind}.") from None
+            if not math.isfinite(found):
+                raise ValidationError(f"{text[:40]!r} is not a finite number.")
+            numbers.append(found)
+        return numbers
+
+
+class ImportForm(Styled):
+    """A file of measured rates or requests."""
+
+    file = forms.FileField(help_text="Plain or gzip-compressed. It is read as a stream; prompt text is never needed.")
+    name = forms.CharField(required=False, max_length=120, help_text="Left empty: the name of the file.")
+    format = forms.ChoiceField(initial="auto", help_text="Automatic goes by the first line of the file.")
+    key_depth = forms.IntegerField(
+        initial=2,
+        min_value=1,
+        label="Key depth, blocks",
+        help_text="Traces with prompt blocks: how many leading blocks make the routing key.",
+    )
+    block_tokens = forms.IntegerField(
+        initial=512, min_value=1, label="Block length, tokens", help_text="Traces with prompt blocks only."
+    )
+    measured_at = forms.DateTimeField(
+        required=False,
+        label="Measured until (UTC)",
+        help_text="End of the window that the rates were measured in. Left empty: now.",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+    )
+    strict = forms.BooleanField(required=False, help_text="Repair nothing: every repair becomes a refusal.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        formats = [(name, f"{name}: {form.holds}") for name, form in FORMATS.items()]
+        self.fields["format"].choices = [("auto", "Automatic"), *formats]  # type: ignore[attr-defined]
+
+
+class CalibrationForm(Styled):
+    """Figures measured on one destination of the real engine."""
+
+    q_cap = forms.FloatField(
+        label="q_cap, requests/s", help_text="What one destination takes before its p99 tail takes off (the knee)."
+    )
+    q_cap_censored = forms.ChoiceField(
+        required=False,
+        label="Did the sweep bracket the knee?",
+        choices=[
+            ("", "Yes, it lies between two loads"),
+            ("left", "No: every load was above it"),
+            ("right", "No: every load was below it"),
+        ],
+    )
+    slots_measured = forms.IntegerField(
+        min_value=0, label="Warm prefixes kept", help_text="By one destination, under cold-tail traffic."
+    )
+    margin = forms.FloatField(initial=0.8, help_text="W = warm prefixes kept × margin. The checklist wants it careful.")
+    knee_method = forms.CharField(max_length=120, initial="stated by the operator", label="How the knee was found")
+    note = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
+
+
+class SimulateForm(Styled):
+    """A calibration on one simulated replica, with the requests of a workload."""
+
+    workload = forms.ModelChoiceField(
+        queryset=Workload.objects.none(), empty_label=None, help_text="The sweep serves one destination's share of it."
+    )
+    margin = forms.FloatField(initial=0.8)
+
+    def __init__(self, *args: Any, fleet: Fleet, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["workload"].queryset = fleet.workloads.all()  # type: ignore[attr-defined]
+
+
+class PlanForm(Styled):
+    """The order of a plan."""
+
+    workload = forms.ModelChoiceField(queryset=Workload.objects.none(), empty_label=None)
+    calibration = forms.ModelChoiceField(queryset=Calibration.objects.none(), empty_label=None)
+    slots_per_destination = forms.IntegerField(
+        required=False,
+        min_value=0,
+        label="W, warm slots per destination",
+        help_text="Left empty: as calibrated. More than calibrated will not pass the checklist.",
+    )
+    balance_target = forms.FloatField(
+        required=False, label="Balance target, max/mean", help_text="Left empty: keys are split by q_cap only."
+    )
+    replay_after_build = forms.BooleanField(
+        required=False, initial=True, label="Replay against Flat-LB after the build"
+    )
+    loads_rps = NumberList(
+        required=False,
+        label="Loads of that replay, requests/s",
+        help_text="Three or more, such as 40, 80, 120. Left empty: 40, 70 and 100% of the fleet's calibrated capacity.",
+    )
+    note = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
+
+    def __init__(self, *args: Any, fleet: Fleet, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, queryset in (("workload", fleet.workloads.all()), ("calibration", fleet.calibrations.all())):
+            self.fields[name].queryset = queryset  # type: ignore[attr-defined]
+
+
+class ReplayForm(Styled):
+    """A replay of a built plan."""
+
+    policies = forms.MultipleChoiceField(
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="CacheRoute and Flat-LB are always among them.",
+        initial=list(DEFAULT_POLICIES),
+    )
+    loads_rps = NumberList(
+        required=False,
+        label="Loads, requests/s",
+        help_text="Three or more. Left empty: 40, 70 and 100% of the fleet's calibrated capacity.",
+    )
+    seeds = NumberList(required=False, whole=True, initial="1, 2, 3", help_text="Three or more: paired over policies.")
+    arrivals = forms.ChoiceField(choices=[(a, a) for a in ARRIVALS], initial="poisson")
+    cv = forms.FloatField(required=False, label="CV of gamma arrivals", min_value=0)
+    requests = forms.IntegerField(initial=20_000, min_value=100, help_text="Of each cell.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["policies"].choices = [(p, policy_name(p)) for p in POLICIES]  # type: ignore[attr-defined]
+
+
+class PolicyForm(Styled):
+    """What the plans of a fleet are judged by."""
+
+    slo_p99_s = forms.FloatField(label="SLO: p99 latency, seconds", initial=3.5)
+    min_approvals = forms.IntegerField(label="Approvals needed", initial=1, max_value=20)
+    max_rates_age_days = forms.IntegerField(label="Oldest rates, days", initial=7, min_value=0, max_value=3650)
+    max_imbalance = forms.FloatField(label="Highest planned max/mean load", initial=1.5)
+    canary_weights = NumberList(
+        label="Canary steps, shares of keys",
+        initial="0.1",
+        help_text="Rising, between 0 and 1, such as 0.01, 0.1, 0.5.",
+    )
+    accept_simulated = forms.BooleanField(
+        required=False,
+        label="Accept simulated rates and calibrations",
+        help_text="For samples and trials. A fleet with real traffic wants measured ones.",
+    )
+    expected_version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+
+class FleetForm(PolicyForm):
+    """A new fleet."""
+
+    slug = forms.CharField(max_length=60, help_text="Lower-case letters, digits, hyphens: it stands in addresses.")
+    name = forms.CharField(max_length=120)
+    description = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
+    engine_profile = forms.ChoiceField(help_text="The engine that replays model.")
+    destinations = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
+        help_text="One a line: name, blank, URL. Such as: d00 http://10.0.0.1:8000",
+    )
+    field_order = ["slug", "name", "description", "engine_profile", "destinations"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["engine_profile"].choices = [(p, p) for p in PROFILES]  # type: ignore[attr-defined]
+
+    def clean_slug(self) -> str:
+        """`new` is the address of this form."""
+        slug: str = self.cleaned_data["slug"]
+        if slug == "new":
+            raise ValidationError("This word is taken by the address of the form itself.")
+        return slug
+
+    def clean_destinations(self) -> list[tuple[str, str]]:
+        """(name, url) pairs; a fault names its line."""
+        found = []
+        for at, line in enumerate(self.cleaned_data["destinations"].splitlines(), start=1):
+            parts = line.split()
+            if not parts:
+                continue
+            if len(parts) != 2 or len(parts[0]) > 120:
+                raise ValidationError(f"Line {at}: write a name, a blank and a URL.")
+            if not _is_address(parts[1]):
+                raise ValidationError(f"Line {at}: {parts[1][:60]!r} is not an http or https URL.")
+            found.append((parts[0], parts[1]))
+        return found
+
+
+def _is_address(url: str) -> bool:
+    """Whether it is an http(s) URL with a host; names inside a cluster need no dot."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and len(url) <= 500
+    except ValueError:
+        return False
+
+
+class AuditFilterForm(Styled):
+    """What to look for in the trail."""
+
+    fleet = forms.ModelChoiceField(
+        queryset=Fleet.objects.all(), to_field_name="slug", required=False, empty_label="all fleets"
+    )
+    action = forms.ChoiceField(required=False, choices=[("", "all actions"), *ACTIONS.items()])
+    actor = forms.CharField(required=False, max_length=150)
+    since = forms.DateField(required=False, label="From", widget=forms.DateInput(attrs={"type": "date"}))
+    until = forms.DateField(required=False, label="Until", widget=forms.DateInput(attrs={"type": "date"}))
+    before = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+
+class TokenForm(Styled):
+    """A token of one's own."""
+
+    name = forms.CharField(max_length=120, help_text="What it is for.")
+    scopes = forms.MultipleChoiceField(
+        choices=[
+            (ApiToken.Scope.READ, "read: look at everything"),
+            (ApiToken.Scope.INGEST, "ingest: send workloads and telemetry"),
+            (ApiToken.Scope.PLAN, "plan: order plans and replays"),
+            (ApiToken.Scope.DEPLOY, "deploy: rollouts and fall back"),
+            (ApiToken.Scope.ROUTE, "route: read routing tables"),
+        ],
+        widget=forms.CheckboxSelectMultiple,
+        help_text="It never does more than you may do yourself, and it never approves.",
+    )
+    fleet = forms.ModelChoiceField(
+        queryset=Fleet.objects.all(), required=False, empty_label="all fleets", help_text="One fleet only, or all."
+    )
+    days = forms.IntegerField(initial=90, min_value=1, max_value=3650, label="Valid for, days")
+
+    def expires_at(self, now: dt.datetime) -> dt.datetime:
+        """When it ends."""
+        return now + dt.timedelta(days=self.cleaned_data["days"])

@@ -1,0 +1,44 @@
+"""Addresses of the pages."""
+
+from __future__ import annotations
+
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import path
+
+from planner.web.views import audit, fleets, home, inputs, plans, tokens
+
+FLEET = "fleets/<slug:slug>/"
+PLAN = FLEET + "plans/<int:number>/"
+
+urlpatterns = [
+    path("", home.home, name="home"),
+    path("healthz/", home.healthz, name="healthz"),
+    path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("audit/", audit.audit, name="audit"),
+    path("tokens/", tokens.tokens, name="tokens"),
+    path("tokens/<int:pk>/revoke/", tokens.revoke, name="token-revoke"),
+    path("fleets/new/", fleets.new_fleet, name="fleet-new"),
+    path(FLEET, fleets.fleet, name="fleet"),
+    path(FLEET + "audit/", audit.audit, name="fleet-audit"),
+    path(FLEET + "policy/", fleets.policy, name="fleet-policy"),
+    path(FLEET + "fall-back/", fleets.fall_back, name="fall-back"),
+    path(FLEET + "destinations/<int:index>/state/", fleets.destination_state, name="destination-state"),
+    path(FLEET + "jobs/", fleets.jobs_panel, name="jobs-panel"),
+    path(FLEET + "jobs/<int:pk>/cancel/", fleets.cancel_job, name="job-cancel"),
+    path(FLEET + "workloads/new/", inputs.new_workload, name="workload-new"),
+    path(FLEET + "workloads/<int:pk>/", inputs.workload, name="workload"),
+    path(FLEET + "calibrations/new/", inputs.new_calibration, name="calibration-new"),
+    path(FLEET + "calibrations/simulate/", inputs.simulate_calibration, name="calibration-simulate"),
+    path(FLEET + "plans/new/", plans.new_plan, name="plan-new"),
+    path(PLAN, plans.plan, name="plan"),
+    path(PLAN + "progress/", plans.plan_progress, name="plan-progress"),
+    path(PLAN + "replays/", plans.new_replay, name="replay-new"),
+    path(PLAN + "evaluate/", plans.evaluate, name="plan-evaluate"),
+    path(PLAN + "submit/", plans.submit, name="plan-submit"),
+    path(PLAN + "approve/", plans.approve, name="plan-approve"),
+    path(PLAN + "reject/", plans.reject, name="plan-reject"),
+    path(PLAN + "canary/", plans.start_canary, name="canary-start"),
+    path(FLEET + "rollouts/<int:pk>/advance/", plans.advance, name="rollout-advance"),
+    path(FLEET + "rollouts/<int:pk>/abort/", plans.abort, name="rollout-abort"),
+]

@@ -1,0 +1,132 @@
+"""Pages of a fleet, and what operators do there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from planner.models import Destination, Job
+from planner.selectors.fleet_page import fleet_page
+from planner.selectors.home_page import recent_jobs
+from planner.services import fleets, jobs, rights, rollouts
+from planner.services.fleets import POLICY_FIELDS
+from planner.web.access import needs
+from planner.web.doors import act, action, expected_version, fill, find_fleet, fleet_render, person
+from planner.web.forms import FleetForm, PolicyForm
+
+
+@require_GET
+@login_required
+def fleet(request: HttpRequest, slug: str) -> HttpResponse:
+    """Everything of a fleet on one page."""
+    found = find_fleet(slug)
+    return fleet_render(request, "fleets/fleet.html", found, fleet_page(found))
+
+
+@require_GET
+@login_required
+def jobs_panel(request: HttpRequest, slug: str) -> HttpResponse:
+    """The jobs of a fleet, fetched every second while one is open; when the last one ends the page is loaded anew."""
+    found = find_fleet(slug)
+    rows = recent_jobs(found)
+    response = render(request, "parts/jobs.html", {"fleet": found, "jobs": rows})
+    if not any(job.is_open for job in rows):
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+@needs(rights.MANAGE)
+def new_fleet(request: HttpRequest) -> HttpResponse:
+    """Create a fleet."""
+    form = FleetForm(request.POST or None)
+    status = 200
+    if request.method == "POST":
+        answer = fill(request, form, lambda data: _create(request, data))
+        if isinstance(answer, HttpResponse):
+            return answer
+        status = answer
+    return render(request, "form.html", {"form": form, "title": "New fleet", "submit": "Create fleet"}, status=status)
+
+
+def _create(request: HttpRequest, data: dict[str, Any]) -> str:
+    data.pop("expected_version")
+    made = fleets.create_fleet(acting_user=person(request), **data)
+    messages.success(request, f"{made} was created. Flat-LB is live.")
+    return reverse("fleet", args=[made.slug])
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+@needs(rights.MANAGE)
+def policy(request: HttpRequest, slug: str) -> HttpResponse:
+    """Change what the plans of a fleet are judged by."""
+    found = find_fleet(slug)
+    shown: dict[str, Any] = {field: getattr(found, field) for field in POLICY_FIELDS}
+    shown["canary_weights"] = ", ".join(str(w) for w in found.canary_weights)
+    form = PolicyForm(request.POST or None, initial={**shown, "expected_version": found.version})
+    status = 200
+    if request.method == "POST":
+
+        def change(data: dict[str, Any]) -> str:
+            fleets.change_policy(acting_user=person(request), fleet=found, **data)
+            messages.success(request, "The policy was changed. Evidence judged under the old one is stale from now on.")
+            return reverse("fleet", args=[slug])
+
+        answer = fill(request, form, change)
+        if isinstance(answer, HttpResponse):
+            return answer
+        status = answer
+    context = {"form": form, "title": "Policy", "submit": "Change policy"}
+    return fleet_render(request, "fleets/form.html", found, context, status)
+
+
+@action
+def destination_state(request: HttpRequest, slug: str, index: int) -> HttpResponse:
+    """Mark a destination up, draining or down."""
+    found = get_object_or_404(Destination, fleet__slug=slug, index=index)
+
+    def call() -> str:
+        row = fleets.set_destination_state(
+            acting_user=person(request),
+            destination=found,
+            state=request.POST.get("state", ""),
+            expected_version=expected_version(request),
+        )
+        return f"{row.name} is {row.state}. Routers see it in the table that they poll next."
+
+    return act(request, call, back=reverse("fleet", args=[slug]) + "#destinations")
+
+
+@action
+def fall_back(request: HttpRequest, slug: str) -> HttpResponse:
+    """Send all traffic of the fleet by Flat-LB, now."""
+    found = find_fleet(slug)
+
+    def call() -> str:
+        before = found.table_version
+        rollouts.fall_back(acting_user=person(request), fleet=found, reason=request.POST.get("reason", "")[:1000])
+        found.refresh_from_db()
+        if found.table_version == before:
+            return f"Flat-LB was live on {found} already; nothing changed (routing table version {before})."
+        return f"Fell back: all keys of {found} are routed by Flat-LB, routing table version {found.table_version}."
+
+    return act(request, call, back=reverse("fleet", args=[slug]))
+
+
+@action
+def cancel_job(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Cancel a job of the fleet."""
+    found = get_object_or_404(Job, fleet__slug=slug, pk=pk)
+
+    def call() -> str:
+        return f"{jobs.cancel_job(acting_user=person(request), job=found)} was cancelled."
+
+    return act(request, call, back=reverse("fleet", args=[slug]) + "#jobs")

@@ -1,0 +1,46 @@
+"""The first page, the health check, and what a locked-out person reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from planner.selectors.home_page import fleets_with_live, open_jobs, waiting_for
+from planner.web.doors import person
+
+
+@require_GET
+@login_required
+def home(request: HttpRequest) -> HttpResponse:
+    """Fleets with what is live, what waits for me, what runs."""
+    context = {
+        "fleets": list(fleets_with_live()),
+        "waiting": waiting_for(person(request)),
+        "jobs": list(open_jobs()[:20]),
+    }
+    return render(request, "home.html", context)
+
+
+@require_GET
+@never_cache
+def healthz(request: HttpRequest) -> HttpResponse:
+    """200 when the database answers, else 503. No sign-in: load balancers ask."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError:
+        return HttpResponse("the database does not answer\n", status=503, content_type="text/plain")
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+def locked_out(request: HttpRequest, credentials: dict[str, Any] | None = None, *args: Any) -> HttpResponse:
+    """Too many wrong passwords: say so, and for how long."""
+    minutes = round(settings.AXES_COOLOFF_TIME * 60)
+    return render(request, "registration/locked_out.html", {"minutes": minutes}, status=429)

@@ -1,0 +1,231 @@
+"""The page of a plan and every decision about it. Figures are drawn by the Dash app that the page embeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from planner.models import Fleet, Plan, Rollout
+from planner.selectors.plan_page import plan_page, progress
+from planner.services import gates, plans, replays, reviews, rights, rollouts
+from planner.web.access import needs
+from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person
+from planner.web.forms import PlanForm, ReplayForm
+
+
+def address(plan: Plan) -> str:
+    """The plan's page."""
+    return reverse("plan", args=[plan.fleet.slug, plan.number])
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+@needs(rights.PLAN)
+def new_plan(request: HttpRequest, slug: str) -> HttpResponse:
+    """Order a plan."""
+    fleet = find_fleet(slug)
+    form = PlanForm(request.POST or None, fleet=fleet, initial={"workload": request.GET.get("workload")})
+    status = 200
+    if request.method == "POST":
+        answer = fill(request, form, lambda data: _order(request, fleet, data))
+        if isinstance(answer, HttpResponse):
+            return answer
+        status = answer
+    context = {
+        "form": form,
+        "title": "Order plan",
+        "submit": "Order plan",
+        "lacks_workload": not fleet.workloads.exists(),
+        "lacks_calibration": not fleet.calibrations.exists(),
+    }
+    return fleet_render(request, "plans/order.html", fleet, context, status)
+
+
+def _order(request: HttpRequest, fleet: Fleet, data: dict[str, Any]) -> str:
+    loads = data.pop("loads_rps")
+    replay = (
+        ({"loads_rps": loads} if loads else {"seeds": list(replays.DEFAULT_SEEDS)})
+        if data.pop("replay_after_build")
+        else None
+    )
+    plan, _job = plans.order_plan(acting_user=person(request), fleet=fleet, replay=replay, **data)
+    messages.success(request, f"{plan} is ordered; it is built as soon as a worker is free.")
+    return address(plan)
+
+
+@require_GET
+@login_required
+def plan(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """The page that a plan is judged by."""
+    found = find_plan(slug, number)
+    return _page(request, found, ReplayForm())
+
+
+def _page(request: HttpRequest, found: Plan, replay_form: ReplayForm, status: int = 200) -> HttpResponse:
+    context = {**plan_page(found), **progress(found), "replay_form": replay_form, **_may(person(request), found)}
+    return fleet_render(request, "plans/plan.html", found.fleet, context, status)
+
+
+def _may(user: Any, found: Plan) -> dict[str, bool]:
+    """Which forms are worth showing. The services decide again when one is sent."""
+    state, own = found.state, user.pk in (found.author_id, found.submitted_by_id)
+    in_review = state == Plan.State.IN_REVIEW and user.has_perm(rights.APPROVE)
+    flat = found.kind == Plan.Kind.FLAT
+    return {
+        "may_submit": state == Plan.State.REPLAYED and user.has_perm(rights.PLAN),
+        "may_approve": in_review and not own,
+        "is_own": in_review and own,
+        "may_reject": in_review,
+        "may_replay": state in (Plan.State.BUILT, Plan.State.REPLAYED) and user.has_perm(rights.PLAN),
+        "may_operate": user.has_perm(rights.OPERATE) and not flat and state == Plan.State.APPROVED,
+    }
+
+
+@require_GET
+@login_required
+def plan_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """How far the plan's job is; when it ends the page is loaded anew."""
+    shown = progress(get_object_or_404(Plan.objects.select_related("fleet"), fleet__slug=slug, number=number))
+    response = render(request, "plans/progress.html", {**shown, "fleet": shown["plan"].fleet})
+    if not shown["open"]:
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@require_http_methods(["POST"])
+@login_required
+@needs(rights.PLAN)
+def new_replay(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Start a replay."""
+    found = find_plan(slug, number)
+    form = ReplayForm(request.POST)
+
+    def start(data: dict[str, Any]) -> str:
+        row, _job = replays.start_replay(
+            acting_user=person(request), plan=found, expected_version=expected_version(request), **data
+        )
+        messages.success(request, f"Replay {row.pk} is under way.")
+        return address(found)
+
+    answer = fill(request, form, start)
+    return answer if isinstance(answer, HttpResponse) else _page(request, find_plan(slug, number), form, answer)
+
+
+@action
+@needs(rights.PLAN)
+def evaluate(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Judge the plan by the checklist again, on the evidence as it is now."""
+    found = find_plan(slug, number)
+
+    def call() -> str:
+        evaluation = gates.evaluate_gate(acting_user=person(request), plan=found)
+        return "The checklist was evaluated: " + ("all six checks pass." if evaluation.passed else "it does not pass.")
+
+    return act(request, call, back=address(found) + "#checklist")
+
+
+@action
+def submit(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Submit for review."""
+    found = find_plan(slug, number)
+
+    def call() -> str:
+        reviews.submit_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
+        return f"{found} is in review: a second person decides."
+
+    return act(request, call, back=address(found))
+
+
+@action
+def approve(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Approve on the evidence whose digest the page showed."""
+    found = find_plan(slug, number)
+
+    def call() -> str:
+        reviews.approve_plan(
+            acting_user=person(request),
+            plan=found,
+            evidence_digest=request.POST.get("evidence_digest", ""),
+            comment=request.POST.get("comment", ""),
+            expected_version=expected_version(request),
+        )
+        found.refresh_from_db()
+        if found.state == Plan.State.APPROVED:
+            return f"{found} is approved. An operator can start its canary."
+        return f"Your approval of {found} is recorded; more people must approve it."
+
+    return act(request, call, back=address(found))
+
+
+@action
+def reject(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Reject with a reason."""
+    found = find_plan(slug, number)
+
+    def call() -> str:
+        reviews.reject_plan(
+            acting_user=person(request),
+            plan=found,
+            comment=request.POST.get("comment", ""),
+            expected_version=expected_version(request),
+        )
+        return f"{found} is rejected."
+
+    return act(request, call, back=address(found))
+
+
+@action
+def start_canary(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Start the canary."""
+    found = find_plan(slug, number)
+
+    def call() -> str:
+        rollout = rollouts.start_rollout(
+            acting_user=person(request), plan=found, expected_version=expected_version(request)
+        )
+        return f"{found} is in canary with {rollout.weight:.0%} of keys."
+
+    return act(request, call, back=address(found))
+
+
+@action
+def advance(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Take a canary to its next weight, or make it active."""
+    found = _rollout(slug, pk)
+
+    def call() -> str:
+        rollout = rollouts.advance_rollout(
+            acting_user=person(request), rollout=found, expected_version=expected_version(request)
+        )
+        if rollout.state == Rollout.State.ACTIVE:
+            return f"{rollout.plan} is active: it routes all keys of {found.fleet}."
+        return f"{rollout.plan} is in canary with {rollout.weight:.0%} of keys."
+
+    return act(request, call, back=address(found.plan))
+
+
+@action
+def abort(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    """Take a canary off traffic."""
+    found = _rollout(slug, pk)
+
+    def call() -> str:
+        rollouts.abort_rollout(
+            acting_user=person(request),
+            rollout=found,
+            reason=request.POST.get("reason", ""),
+            expected_version=expected_version(request),
+        )
+        return f"The canary of {found.plan} is aborted; what was active stays active."
+
+    return act(request, call, back=address(found.plan))
+
+
+def _rollout(slug: str, pk: int) -> Rollout:
+    return get_object_or_404(Rollout.objects.select_related("plan__fleet", "fleet"), fleet__slug=slug, pk=pk)

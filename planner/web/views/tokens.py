@@ -1,0 +1,68 @@
+"""API tokens of one's own."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from planner.errors import Refused
+from planner.models import ApiToken
+from planner.services import rights
+from planner.services.tokens import create_token, revoke_token
+from planner.web.doors import action, person, sentence
+from planner.web.forms import TokenForm
+
+
+def tokens_of(user: User) -> QuerySet[ApiToken]:
+    """Tokens that this person may see: their own; everybody's for those who manage fleets."""
+    tokens = ApiToken.objects.select_related("user", "fleet").order_by("-id")
+    return tokens if user.has_perm(rights.MANAGE) else tokens.filter(user=user)
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+@never_cache
+def tokens(request: HttpRequest) -> HttpResponse:
+    """List tokens and create one. Its secret is in the answer to the form, and nowhere afterwards."""
+    form = TokenForm(request.POST or None)
+    secret, made, status = "", None, 200
+    if request.method == "POST":
+        status = 400
+        if form.is_valid():
+            data = form.cleaned_data
+            try:
+                made, secret = create_token(
+                    acting_user=person(request),
+                    name=data["name"],
+                    scopes=data["scopes"],
+                    fleet=data["fleet"],
+                    expires_at=form.expires_at(timezone.now()),
+                )
+                form, status = TokenForm(), 201
+            except Refused as refusal:
+                form.add_error(refusal.field if refusal.field in form.fields else None, sentence(refusal.message))
+                status = refusal.status
+    context = {
+        "form": form,
+        "tokens": tokens_of(person(request)),
+        "secret": secret,
+        "made": made,
+        "now": timezone.now(),
+    }
+    return render(request, "tokens/tokens.html", context, status=status)
+
+
+@action
+def revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    """Make a token useless."""
+    token = get_object_or_404(tokens_of(person(request)), pk=pk)
+    revoke_token(acting_user=person(request), token=token)
+    messages.success(request, f"Token {token.name} is revoked.")
+    return redirect("tokens")
