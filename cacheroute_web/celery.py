@@ -37,13 +37,13 @@ def warm_up(**_: Any) -> None:
     import numpy as np
 
     from planner.routing import build_table
-    from planner.simulation import PROFILES, Trace, replay
+    from planner.simulation import PROFILES, Blocks, Trace, replay
 
     table = build_table(np.array([3.0, 2.0, 1.0]), destinations=2, q_cap=2.0, slots=4)
     trace = Trace(
         arrival_s=np.array([0.0, 0.1]),
         key=np.array([0, 1]),
-        blocks=[[1], [2]],
+        blocks=Blocks.from_lists([[1], [2]]),
         prompt_tokens=np.array([8, 8]),
         output_tokens=np.array([1, 1]),
         block_tokens=16,

@@ -6,7 +6,6 @@ import structlog
 from celery import shared_task
 
 from planner.errors import JobFailed, Refused
-from planner.models import Job, ReplayCell
 from planner.services import jobs, plans, replays
 
 log = structlog.get_logger(__name__)
@@ -39,18 +38,3 @@ def sweep_jobs() -> None:
     found = jobs.sweep()
     if any(found.values()):
         log.info("swept", **found)
-
-
-def send_job(job: Job) -> None:
-    """Send the messages of a job: one for a build, one for each open cell of a replay."""
-    if job.kind == Job.Kind.REPLAY:
-        open_cells = ReplayCell.objects.filter(replay=job.subject_id, state="queued").order_by("id")
-        for pk in open_cells.values_list("pk", flat=True):
-            send_cell(pk)
-    else:
-        build_plan.delay(job.pk)
-
-
-def send_cell(cell_id: int) -> None:
-    """Send the message of one cell."""
-    run_cell.delay(cell_id)

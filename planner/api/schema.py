@@ -30,7 +30,7 @@ class Problem(serializers.Serializer[Any]):
     status = serializers.IntegerField()
     code = serializers.CharField(help_text="Stable word for the kind of problem")
     detail = serializers.CharField()
-    errors = ProblemError(many=True, required=False)
+    errors = ProblemError(many=True, required=False)  # type: ignore[assignment]  # RFC name, shadows a property
 
 
 PROBLEMS = {
@@ -82,7 +82,7 @@ class ConsoleSchema(AutoSchema):
             )
         return found
 
-    def _get_response_bodies(self, direction: str = "response") -> dict[str, Any]:
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
         codes = [400, 401, 403, 404]
         if self.method != "GET":

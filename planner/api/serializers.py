@@ -10,7 +10,7 @@ from planner import models
 
 
 class DestinationSerializer(serializers.ModelSerializer[models.Destination]):
-    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
 
     class Meta:
         model = models.Destination
@@ -38,10 +38,10 @@ class FleetSerializer(serializers.ModelSerializer[models.Fleet]):
 
 
 class WorkloadSerializer(serializers.ModelSerializer[models.Workload]):
-    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
-    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
+    created_by = serializers.CharField(source="created_by.username", read_only=True)
     rates_digest = serializers.CharField(source="rates.digest", read_only=True)
-    trace_digest = serializers.CharField(source="trace.digest", read_only=True, default=None)
+    trace_digest = serializers.CharField(source="trace.digest", read_only=True, allow_null=True, default=None)
 
     class Meta:
         model = models.Workload
@@ -49,8 +49,8 @@ class WorkloadSerializer(serializers.ModelSerializer[models.Workload]):
 
 
 class CalibrationSerializer(serializers.ModelSerializer[models.Calibration]):
-    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
-    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
+    created_by = serializers.CharField(source="created_by.username", read_only=True)
 
     class Meta:
         model = models.Calibration
@@ -58,10 +58,10 @@ class CalibrationSerializer(serializers.ModelSerializer[models.Calibration]):
 
 
 class PlanSerializer(serializers.ModelSerializer[models.Plan]):
-    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
-    author = serializers.SlugRelatedField(slug_field="username", read_only=True)
-    submitted_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
-    table_digest = serializers.CharField(source="table.digest", read_only=True, default=None)
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
+    author = serializers.CharField(source="author.username", read_only=True, allow_null=True, default=None)
+    submitted_by = serializers.CharField(source="submitted_by.username", read_only=True, allow_null=True, default=None)
+    table_digest = serializers.CharField(source="table.digest", read_only=True, allow_null=True, default=None)
 
     class Meta:
         model = models.Plan
@@ -75,7 +75,7 @@ class ReplayCellSerializer(serializers.ModelSerializer[models.ReplayCell]):
 
 
 class ReplaySerializer(serializers.ModelSerializer[models.Replay]):
-    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    created_by = serializers.CharField(source="created_by.username", read_only=True)
 
     class Meta:
         model = models.Replay
@@ -90,7 +90,7 @@ class GateItemSerializer(serializers.ModelSerializer[models.GateItem]):
 
 class GateSerializer(serializers.ModelSerializer[models.GateEvaluation]):
     items = GateItemSerializer(many=True, read_only=True)
-    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    created_by = serializers.CharField(source="created_by.username", read_only=True, allow_null=True, default=None)
 
     class Meta:
         model = models.GateEvaluation
@@ -98,7 +98,7 @@ class GateSerializer(serializers.ModelSerializer[models.GateEvaluation]):
 
 
 class ApprovalSerializer(serializers.ModelSerializer[models.Approval]):
-    approver = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    approver = serializers.CharField(source="approver.username", read_only=True)
 
     class Meta:
         model = models.Approval
@@ -106,7 +106,7 @@ class ApprovalSerializer(serializers.ModelSerializer[models.Approval]):
 
 
 class RolloutStepSerializer(serializers.ModelSerializer[models.RolloutStep]):
-    entered_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    entered_by = serializers.CharField(source="entered_by.username", read_only=True, allow_null=True, default=None)
 
     class Meta:
         model = models.RolloutStep
@@ -114,8 +114,8 @@ class RolloutStepSerializer(serializers.ModelSerializer[models.RolloutStep]):
 
 
 class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
-    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
-    started_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
+    started_by = serializers.CharField(source="started_by.username", read_only=True, allow_null=True, default=None)
     steps = RolloutStepSerializer(many=True, read_only=True)
 
     class Meta:
@@ -124,8 +124,8 @@ class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
 
 
 class JobSerializer(serializers.ModelSerializer[models.Job]):
-    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
-    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
+    created_by = serializers.CharField(source="created_by.username", read_only=True)
 
     class Meta:
         model = models.Job
@@ -133,7 +133,7 @@ class JobSerializer(serializers.ModelSerializer[models.Job]):
 
 
 class AuditEventSerializer(serializers.ModelSerializer[models.AuditEvent]):
-    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    fleet = serializers.CharField(source="fleet.slug", read_only=True, allow_null=True, default=None)
 
     class Meta:
         model = models.AuditEvent
@@ -141,7 +141,7 @@ class AuditEventSerializer(serializers.ModelSerializer[models.AuditEvent]):
 
 
 class TokenSerializer(serializers.ModelSerializer[models.ApiToken]):
-    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    fleet = serializers.CharField(source="fleet.slug", read_only=True, allow_null=True, default=None)
 
     class Meta:
         model = models.ApiToken
@@ -153,7 +153,7 @@ class NewTokenSerializer(TokenSerializer):
 
 
 class TelemetryWindowSerializer(serializers.ModelSerializer[models.TelemetryWindow]):
-    fleet = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
 
     class Meta:
         model = models.TelemetryWindow

@@ -23,7 +23,7 @@ from kombu.exceptions import OperationalError
 
 from planner.errors import Conflict
 from planner.models import Fleet, Job
-from planner.services import audit, locking
+from planner.services import audit, locking, queue
 
 log = structlog.get_logger(__name__)
 
@@ -50,10 +50,8 @@ def file_job(
 
 def send(job: Job) -> bool:
     """Tell the workers to look at the job. With the broker down the row waits for the sweep."""
-    from planner import tasks
-
     try:
-        tasks.send_job(job)
+        queue.send_job(job)
     except OperationalError as error:
         log.warning("broker_unreachable", job=job.pk, error=str(error))
         return False
@@ -141,7 +139,7 @@ def sweep() -> dict[str, int]:
                 sent += send(job)
             continue
         never_sent = job.dispatched_at is None
-        unanswered = job.state == Job.State.QUEUED and not never_sent and job.dispatched_at < stale
+        unanswered = job.state == Job.State.QUEUED and job.dispatched_at is not None and job.dispatched_at < stale
         orphaned = job.state == Job.State.RUNNING and locking.is_free(locking.JOB_SPACE, job.pk)
         if never_sent or unanswered or orphaned:
             sent += send(job)

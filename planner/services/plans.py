@@ -202,7 +202,7 @@ def build_failed(job: Job, *, message: str, crashed: bool) -> None:
 
 def after_cancelled_build(*, acting_user: User, job: Job) -> None:
     """The plan of a cancelled build is cancelled with it (its row is locked by the caller)."""
-    plan = Plan.objects.get(pk=job.subject_id)
+    plan = Plan.objects.get(pk=job.subject_id or 0)
     if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
         move(plan, Plan.State.CANCELLED)
         audit.record("plan.cancelled", acting_user=acting_user, fleet=plan.fleet, subject=plan)

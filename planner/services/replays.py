@@ -16,7 +16,7 @@ from planner.errors import Conflict, Invalid
 from planner.models import Job, Plan, Replay, ReplayCell
 from planner.routing import POLICIES
 from planner.selectors.verdicts import verdict_of
-from planner.services import audit, jobs, locking, plans, rights, traces
+from planner.services import audit, jobs, locking, plans, queue, rights, traces
 from planner.simulation import PROFILES, replay, retime
 
 DEFAULT_POLICIES = ("flat-lb", "sticky", "cacheroute")
@@ -212,7 +212,7 @@ def close_if_complete(replay_id: int) -> None:
 
 def after_cancelled_replay(*, job: Job) -> None:
     """Close a cancelled replay and its open cells (rows are locked by the caller)."""
-    row = Replay.objects.get(pk=job.subject_id)
+    row = Replay.objects.get(pk=job.subject_id or 0)
     row.cells.filter(state__in=["queued", "running"]).update(
         state=ReplayCell.State.CANCELLED, finished_at=timezone.now()
     )
@@ -225,8 +225,6 @@ def after_cancelled_replay(*, job: Job) -> None:
 
 def requeue_lost_cells(job: Job) -> int:
     """Cells whose worker died go back in the queue; returns how many."""
-    from planner import tasks
-
     lost = [
         pk
         for pk in ReplayCell.objects.filter(replay=job.subject_id, state="running").values_list("pk", flat=True)
@@ -235,7 +233,7 @@ def requeue_lost_cells(job: Job) -> int:
     # The cell may have finished between the query and the look at its lock.
     lost = list(ReplayCell.objects.filter(pk__in=lost, state="running").values_list("pk", flat=True))
     for pk in lost:
-        tasks.send_cell(pk)
+        queue.send_cell(pk)
     return len(lost)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from planner import artifacts
@@ -14,7 +16,7 @@ SYNTHETIC_REQUESTS = 20_000
 SYNTHETIC_ACTIVE_KEYS = 512
 SYNTHETIC_SEED = 1
 # Chat-like lengths: answers of about 50 tokens leave room under a p99 SLO of a few seconds at 10 ms a token.
-SYNTHETIC_LENGTHS = {
+SYNTHETIC_LENGTHS: dict[str, Any] = {
     "prefix_tokens": Lengths(3_000, 0.4, 512, 16_384),
     "suffix_tokens": Lengths(250, 0.6, 16, 2_048),
     "output_tokens": Lengths(48, 0.5, 1, 400),

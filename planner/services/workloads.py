@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import asdict
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -24,7 +24,7 @@ def import_workload(
     *,
     acting_user: User,
     fleet: Fleet,
-    file: IO[bytes],
+    file: BinaryIO,
     file_name: str,
     name: str = "",
     format: str = "auto",

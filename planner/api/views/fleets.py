@@ -37,7 +37,7 @@ class FleetViewSet(ReadViewSet):
         """Create a fleet. Flat-LB is live from its first moment."""
         data = self.accept(serializers.FleetInput)
         destinations = [(d["name"], d["url"]) for d in data.pop("destinations")]
-        fleet = fleets.create_fleet(acting_user=request.user, destinations=destinations, **data)
+        fleet = fleets.create_fleet(acting_user=self.person, destinations=destinations, **data)
         return self.answer(fleet, 201, Location=f"/api/v1/fleets/{fleet.slug}/")
 
     @extend_schema(
@@ -47,7 +47,7 @@ class FleetViewSet(ReadViewSet):
         """Change the policy that plans are judged by; evidence judged under the old one becomes stale."""
         fleet = self.get_object()
         data = self.accept(serializers.PolicyInput)
-        fleets.change_policy(acting_user=request.user, fleet=fleet, expected_version=self.expected_version(), **data)
+        fleets.change_policy(acting_user=self.person, fleet=fleet, expected_version=self.expected_version(), **data)
         return self.answer(fleet)
 
     @extend_schema(request=serializers.ReasonInput, responses={200: serializers.RolloutSerializer})
@@ -56,7 +56,7 @@ class FleetViewSet(ReadViewSet):
         """Send all traffic by Flat-LB, now. Safe to repeat; needs no worker and no broker."""
         fleet = self.get_object()
         data = self.accept(serializers.ReasonInput)
-        rollout = rollouts.fall_back(acting_user=request.user, fleet=fleet, **data)
+        rollout = rollouts.fall_back(acting_user=self.person, fleet=fleet, **data)
         return with_etag(Response(serializers.RolloutSerializer(rollout).data), rollout)
 
     @extend_schema(
@@ -102,7 +102,7 @@ class DestinationViewSet(ReadViewSet):
         destination: Any = self.get_object()
         data = self.accept(serializers.DestinationInput)
         fleets.set_destination_state(
-            acting_user=request.user, destination=destination, expected_version=self.expected_version(), **data
+            acting_user=self.person, destination=destination, expected_version=self.expected_version(), **data
         )
         return self.answer(destination)
 

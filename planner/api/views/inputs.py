@@ -38,7 +38,7 @@ class WorkloadViewSet(ReadViewSet):
         file = data.pop("file")
         measured_at: dt.datetime | None = data.pop("measured_at", None)
         workload = workloads.import_workload(
-            acting_user=request.user, file=file, file_name=file.name, measured_at=measured_at, **data
+            acting_user=self.person, file=file, file_name=file.name, measured_at=measured_at, **data
         )
         return self.answer(workload, 201, Location=f"/api/v1/workloads/{workload.pk}/")
 
@@ -54,7 +54,7 @@ class CalibrationViewSet(ReadViewSet):
     def create(self, request: Request) -> Response:
         """Record figures measured on a real engine."""
         calibration = calibrations.record_calibration(
-            acting_user=request.user, **self.accept(serializers.CalibrationInput)
+            acting_user=self.person, **self.accept(serializers.CalibrationInput)
         )
         return self.answer(calibration, 201, Location=f"/api/v1/calibrations/{calibration.pk}/")
 
@@ -63,6 +63,6 @@ class CalibrationViewSet(ReadViewSet):
     def simulate(self, request: Request) -> Response:
         """Sweep one simulated replica of the fleet's engine profile; the result is marked simulated."""
         calibration = calibrations.simulate_calibration(
-            acting_user=request.user, **self.accept(serializers.SimulateInput)
+            acting_user=self.person, **self.accept(serializers.SimulateInput)
         )
         return self.answer(calibration, 201, Location=f"/api/v1/calibrations/{calibration.pk}/")

@@ -28,7 +28,7 @@ class RolloutViewSet(ReadViewSet):
     @extend_schema(request=serializers.PlanOnlyInput, responses={201: serializers.RolloutSerializer})
     def create(self, request: Request) -> Response:
         """Start the canary of an approved plan."""
-        rollout = rollouts.start_rollout(acting_user=request.user, **self.accept(serializers.PlanOnlyInput))
+        rollout = rollouts.start_rollout(acting_user=self.person, **self.accept(serializers.PlanOnlyInput))
         return self.answer(rollout, 201, Location=f"/api/v1/rollouts/{rollout.pk}/")
 
     @extend_schema(request=None, responses=CHANGED(serializers.RolloutSerializer), parameters=[IF_MATCH])
@@ -36,7 +36,7 @@ class RolloutViewSet(ReadViewSet):
     def advance(self, request: Request, pk: str) -> Response:
         """Take the canary to its next weight; after the last the plan is active."""
         rollout = self.get_object()
-        rollouts.advance_rollout(acting_user=request.user, rollout=rollout, expected_version=self.expected_version())
+        rollouts.advance_rollout(acting_user=self.person, rollout=rollout, expected_version=self.expected_version())
         return self.answer(rollout)
 
     @extend_schema(
@@ -48,7 +48,7 @@ class RolloutViewSet(ReadViewSet):
         rollout = self.get_object()
         data = self.accept(serializers.ReasonInput)
         rollouts.abort_rollout(
-            acting_user=request.user, rollout=rollout, expected_version=self.expected_version(), **data
+            acting_user=self.person, rollout=rollout, expected_version=self.expected_version(), **data
         )
         return self.answer(rollout)
 
@@ -64,7 +64,7 @@ class JobViewSet(ReadViewSet):
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
         """Cancel it and what it was making."""
-        job = jobs.cancel_job(acting_user=request.user, job=self.get_object())
+        job = jobs.cancel_job(acting_user=self.person, job=self.get_object())
         return self.answer(job)
 
 
@@ -117,11 +117,11 @@ class TokenViewSet(ReadViewSet):
     @extend_schema(request=serializers.TokenInput, responses={201: serializers.NewTokenSerializer})
     def create(self, request: Request) -> Response:
         """Create a token. `token` in the answer is shown this once."""
-        token, secret = tokens.create_token(acting_user=request.user, **self.accept(serializers.TokenInput))
+        token, secret = tokens.create_token(acting_user=self.person, **self.accept(serializers.TokenInput))
         return Response({**serializers.TokenSerializer(token).data, "token": secret}, status=201)
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, pk: str) -> Response:
         """Revoke it."""
-        tokens.revoke_token(acting_user=request.user, token=self.get_object())
+        tokens.revoke_token(acting_user=self.person, token=self.get_object())
         return Response(status=204)

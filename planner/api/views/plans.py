@@ -29,7 +29,7 @@ class PlanViewSet(ReadViewSet):
         data = self.accept(serializers.PlanInput)
         if data.get("replay") is not None:
             data["replay"] = dict(data["replay"])
-        plan, job = plans.order_plan(acting_user=request.user, **data)
+        plan, job = plans.order_plan(acting_user=self.person, **data)
         return accepted(job, plan=plan.pk)
 
     @extend_schema(request=None, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH])
@@ -37,7 +37,7 @@ class PlanViewSet(ReadViewSet):
     def submit(self, request: Request, pk: str) -> Response:
         """Submit for review."""
         plan = self.get_object()
-        reviews.submit_plan(acting_user=request.user, plan=plan, expected_version=self.expected_version())
+        reviews.submit_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version())
         return self.answer(plan)
 
     @extend_schema(
@@ -49,7 +49,7 @@ class PlanViewSet(ReadViewSet):
         plan = self.get_object()
         data = self.accept(serializers.ApproveInput)
         data["evidence_digest"] = data["evidence_digest"].removeprefix("sha256:")
-        reviews.approve_plan(acting_user=request.user, plan=plan, expected_version=self.expected_version(), **data)
+        reviews.approve_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
         return self.answer(plan)
 
     @extend_schema(
@@ -60,7 +60,7 @@ class PlanViewSet(ReadViewSet):
         """Reject with a reason."""
         plan = self.get_object()
         data = self.accept(serializers.RejectInput)
-        reviews.reject_plan(acting_user=request.user, plan=plan, expected_version=self.expected_version(), **data)
+        reviews.reject_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
         return self.answer(plan)
 
 
@@ -75,7 +75,7 @@ class ReplayViewSet(ReadViewSet):
     @extend_schema(request=serializers.ReplayInput, responses={202: Accepted})
     def create(self, request: Request) -> Response:
         """Replay a built plan against Flat-LB; the checklist is evaluated when the last cell is in."""
-        row, job = replays.start_replay(acting_user=request.user, **self.accept(serializers.ReplayInput))
+        row, job = replays.start_replay(acting_user=self.person, **self.accept(serializers.ReplayInput))
         return accepted(job, plan=row.plan_id, replay=row.pk)
 
     @extend_schema(responses={200: serializers.ReplayCellSerializer(many=True)}, filters=False)
@@ -98,7 +98,7 @@ class GateViewSet(ReadViewSet):
     @extend_schema(request=serializers.PlanOnlyInput, responses={201: serializers.GateSerializer})
     def create(self, request: Request) -> Response:
         """Judge a plan now."""
-        evaluation = gates.evaluate_gate(acting_user=request.user, **self.accept(serializers.PlanOnlyInput))
+        evaluation = gates.evaluate_gate(acting_user=self.person, **self.accept(serializers.PlanOnlyInput))
         return self.answer(evaluation, 201, Location=f"/api/v1/gates/{evaluation.pk}/")
 
 
