@@ -112,6 +112,11 @@ class State:
         """Holds the stamp of the last completed migration."""
         return self.home / "run" / "migrated"
 
+    def forget_database(self) -> None:
+        """Drop what was noted about a database that is no more."""
+        self.migrated_file.unlink(missing_ok=True)
+        (self.home / "run" / "first-run").unlink(missing_ok=True)
+
     def is_migrated(self, database_url: str) -> bool:
         """Whether the last completed migration was of this code, on this database."""
         try:

@@ -169,7 +169,7 @@ class Supervisor:
             self.postgres.start()
             self.env["DATABASE_URL"] = self.postgres.url
             if self.postgres.created:
-                self.state.migrated_file.unlink(missing_ok=True)
+                self.state.forget_database()
         if not self.env.get("BROKER_URL"):
             self.valkey = Valkey(home / "valkey", log=self.state.log("valkey"), pause=pause)
             self.valkey.start()
