@@ -16,7 +16,7 @@ from cacheroute_web.run.state import migration_stamp
 
 
 def migrate(home: Path) -> bool:
-    """Apply what is missing and say whether anything was. The full command runs unless the last one completed and nothing is left to apply."""
+    """Apply what is missing; whether anything was. The full command also runs when the last one did not complete."""
     from django.core.management import call_command
     from django.db import connection
     from django.db.migrations.executor import MigrationExecutor
