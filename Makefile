@@ -10,7 +10,7 @@ BOOTSTRAP = exec "$$($(NEW_ENOUGH))" cacheroute_web/run/bootstrap.py
 VENV = $(or $(CACHEROUTE_VENV),.venv)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types check bench clean
+.PHONY: help run manage test lint types check bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1 - /p' Makefile
@@ -31,6 +31,9 @@ types: ## mypy and the import contracts
 	@$(VENV)/bin/lint-imports --no-cache
 
 check: lint types test ## lint, types and test
+
+manage: ## run a command on the console that make run started: make manage ARGS="changepassword admin"
+	@$(BOOTSTRAP) run cacheroute_web.run.manage $(ARGS)
 
 bench: ## one JSON object a line: name, value, unit, baseline, ratio
 	@$(BOOTSTRAP) test benchmarks $(ARGS)

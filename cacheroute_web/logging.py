@@ -63,5 +63,10 @@ def logging_config(environment: str, level: str = "INFO") -> dict[str, Any]:
             "django.server": {"handlers": [], "level": level, "propagate": True},
             "pyarrow": {"level": "WARNING"},
             "numba": {"level": "WARNING"},
+            # The sweep runs every 5 s; lines of "received" and "succeeded" would be all that a log holds.
+            "celery.app.trace": {"level": "WARNING"},
+            "celery.worker.strategy": {"level": "WARNING"},
+            "celery.beat": {"level": "WARNING"},
+            "django_structlog.celery": {"level": "WARNING"},
         },
     }

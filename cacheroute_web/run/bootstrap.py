@@ -104,7 +104,10 @@ def install(root: str, venv: str, name: str) -> None:
     count = sum(1 for line in open(lock) if "==" in line and not line.startswith((" ", "#")))
     say("Installing %d packages with %s%s" % (count, "uv" if uv else "pip", "" if uv else " (about a minute)"))
     if uv:
-        run([uv, "pip", "install", "--quiet", "--require-hashes", "--python", python, "-r", lock], "uv pip install")
+        run(
+            [uv, "pip", "install", "--quiet", "--compile-bytecode", "--require-hashes", "--python", python, "-r", lock],
+            "uv pip install",
+        )
     else:
         if subprocess.call(
             [python, "-I", "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

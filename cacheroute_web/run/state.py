@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cacheroute_web.embedded.common import FileLock, Locked
 
-__all__ = ["CHECKOUT", "Refused", "State", "migration_stamp"]
+__all__ = ["CHECKOUT", "Refused", "State", "environment", "migration_stamp", "read_secrets"]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LEAST_FREE_BYTES = 1024**3
@@ -95,17 +95,7 @@ class State:
                 os.fsync(file.fileno())
             fresh.rename(path)  # complete or absent, never half a key
         path.chmod(0o600)
-        found = {}
-        for number, line in enumerate(path.read_text().splitlines(), start=1):
-            if not line.strip() or line.startswith("#"):
-                continue
-            name, separator, value = line.partition("=")
-            if not separator:
-                raise Refused(f"{path} line {number}: expected NAME=VALUE")
-            found[name.strip()] = value.strip()
-        if not found.get("CACHEROUTE_SECRET_KEY"):
-            raise Refused(f"{path} has no CACHEROUTE_SECRET_KEY; restore it, or remove the file to get a new one")
-        return found
+        return read_secrets(path)
 
     @property
     def migrated_file(self) -> Path:
@@ -123,6 +113,31 @@ class State:
             return self.migrated_file.read_text() == migration_stamp(database_url)
         except OSError:
             return False
+
+
+def read_secrets(path: Path) -> dict[str, str]:
+    """The secrets of a state folder; ``Refused`` names the line that is none."""
+    found = {}
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, separator, value = line.partition("=")
+        if not separator:
+            raise Refused(f"{path} line {number}: expected NAME=VALUE")
+        found[name.strip()] = value.strip()
+    if not found.get("CACHEROUTE_SECRET_KEY"):
+        raise Refused(f"{path} has no CACHEROUTE_SECRET_KEY; restore it, or remove the file to get a new one")
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """What every process of the console gets, beside the secrets and the addresses of the servers."""
+    return {
+        "CACHEROUTE_ENV": "run",
+        "CACHEROUTE_ARTIFACTS": str(home / "artifacts"),
+        "NUMBA_CACHE_DIR": str(home / "numba"),
+        "DJANGO_SETTINGS_MODULE": "cacheroute_web.settings",
+    }
 
 
 def migration_stamp(database_url: str) -> str:

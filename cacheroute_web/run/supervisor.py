@@ -24,7 +24,7 @@ from types import FrameType
 from cacheroute_web.embedded import EmbeddedError, Postgres, Valkey
 from cacheroute_web.embedded.common import guarded, tail
 from cacheroute_web.run.children import Child, reclaim, record
-from cacheroute_web.run.state import CHECKOUT, Refused, State
+from cacheroute_web.run.state import CHECKOUT, Refused, State, environment
 
 __all__ = ["Supervisor", "main"]
 
@@ -146,13 +146,7 @@ class Supervisor:
         home = self.state.home
         for name, value in self.state.secrets().items():
             self.env.setdefault(name, value)
-        defaults = {
-            "CACHEROUTE_ENV": "run",
-            "CACHEROUTE_ARTIFACTS": str(home / "artifacts"),
-            "NUMBA_CACHE_DIR": str(home / "numba"),
-            "DJANGO_SETTINGS_MODULE": "cacheroute_web.settings",
-        }
-        for name, value in defaults.items():
+        for name, value in environment(home).items():
             self.env.setdefault(name, value)
         self.env |= {
             "CACHEROUTE_HOME": str(home),

@@ -170,7 +170,8 @@ def fallback_armed(evidence: Evidence, now: dt.datetime) -> Judgement:
     """5. The range that was validated is known, and Flat-LB is ready to take over."""
     envelope = evidence["envelope"]
     if envelope is None:
-        return Judgement(MISSING, "No replay, so no validated range to leave.")
+        why = "No replay" if evidence["replay"] is None else "No replayed load met the SLO"
+        return Judgement(MISSING, f"{why}, so there is no validated range to leave.")
     if not evidence["fallback"]["ready"]:
         return Judgement(FAIL, "The fleet has no approved Flat-LB plan to fall back to.", envelope)
     return Judgement(
