@@ -9,6 +9,8 @@ from dashboards.look import FAINT, INK, LIMIT, colour_of, frame, look_of
 from planner.selectors.plan_page import policy_name
 
 Figure = dict[str, Any]
+# Pixels of one panel of the load bars.
+PANEL_HEIGHT = 115
 WEIGHTINGS = {"hit_rate": "token-weighted", "request_hit_rate": "request-weighted"}
 
 
@@ -37,9 +39,9 @@ def _line(policy: str, rows: list[dict[str, Any]], figure: str, theme: str, scal
 def hit_rate(data: dict[str, Any], theme: str, weighting: str = "hit_rate") -> Figure:
     """Hit rate against load, a line a policy, with 95% intervals over seeds."""
     verdict = data["verdict"]
-    lines = [_line(p, verdict["policies"][p]["loads"], weighting, theme, 100.0, "%") for p in data["policies"]]
+    lines = [_line(p, verdict["policies"][p]["loads"], weighting, theme, 100.0, "%") for p in reversed(data["policies"])]
     y_title = f"hit rate, {WEIGHTINGS[weighting]}, %"
-    layout = frame(theme, height=320, x_title="offered load, requests/s", y_title=y_title)
+    layout = frame(theme, x_title="offered load, requests/s", y_title=y_title)
     layout["yaxis"]["range"] = [0, 103]
     return {"data": lines, "layout": layout}
 
@@ -47,10 +49,10 @@ def hit_rate(data: dict[str, Any], theme: str, weighting: str = "hit_rate") -> F
 def p99(data: dict[str, Any], theme: str) -> Figure:
     """p99 end-to-end latency against load with the SLO as a line; logarithmic where it spans decades."""
     verdict = data["verdict"]
-    lines = [_line(p, verdict["policies"][p]["loads"], "p99_s", theme, 1.0, "s") for p in data["policies"]]
+    lines = [_line(p, verdict["policies"][p]["loads"], "p99_s", theme, 1.0, "s") for p in reversed(data["policies"])]
     means = [y for line in lines for y in line["y"]] + [verdict["slo_p99_s"]]
     log = max(means) > 10 * min(means)
-    layout = frame(theme, height=320, x_title="offered load, requests/s", y_title="p99 latency, s")
+    layout = frame(theme, x_title="offered load, requests/s", y_title="p99 latency, s")
     if log:
         layout["yaxis"] |= {"type": "log", "title": {"text": "p99 latency, s (log scale)"}, "dtick": "D2"}
         for line in lines:
@@ -91,9 +93,9 @@ def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figur
         for policy in data["policies"]:
             rows = data["verdict"]["policies"][policy]["loads"]
             row = next((r for r in rows if r["load_rps"] == load_rps), rows[0])
-            panels.append((policy, policy, row["destination_requests"], row["imbalance"]["mean"]))
+            panels.append((policy, policy, row["requests_per_destination"], row["imbalance"]["mean"]))
     top = max(max(_to_mean(values), default=1.0) for _, _, values, _ in panels)
-    layout = frame(theme, height=60 + 110 * len(panels), x_title="destination", y_title="")
+    layout = frame(theme, x_title="destination", y_title="")
     layout |= {"showlegend": False, "hovermode": "closest", "bargap": 0.15, "annotations": [], "shapes": []}
     y_axis, bars = layout.pop("yaxis"), []
     step = 1.0 / len(panels)

@@ -40,7 +40,7 @@ def colour_of(policy: str, theme: str) -> str:
     return look.dark if theme == "dark" else look.light
 
 
-def frame(theme: str, *, height: int, x_title: str, y_title: str) -> dict[str, Any]:
+def frame(theme: str, *, x_title: str, y_title: str) -> dict[str, Any]:
     """Layout that every chart shares: transparent ground, quiet grid, legend on top."""
     axis = {
         "gridcolor": FAINT[theme],
@@ -51,12 +51,11 @@ def frame(theme: str, *, height: int, x_title: str, y_title: str) -> dict[str, A
         "tickcolor": FAINT[theme],
     }
     return {
-        "height": height,
-        "margin": {"l": 8, "r": 12, "t": 34, "b": 8},
+        "margin": {"l": 48, "r": 12, "t": 40, "b": 44},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": FONT, "size": 12, "color": INK[theme]},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left", "traceorder": "reversed"},
         "xaxis": {**axis, "title": {"text": x_title}},
         "yaxis": {**axis, "title": {"text": y_title}},
         "hovermode": "x unified",

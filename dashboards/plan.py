@@ -27,7 +27,11 @@ app = EmbeddedDash(
     include_assets_files=False,
     update_title="",
     add_log_handler=False,
+    use_async=False,  # callbacks read by the ORM, which refuses to run inside an event loop
 )
+
+# An error of a callback is Django's to log and answer, as any other.
+app.server.config["PROPAGATE_EXCEPTIONS"] = True
 
 
 def _card(identifier: str, title: str, note: str, *controls: Any) -> html.Section:
@@ -42,7 +46,7 @@ def _card(identifier: str, title: str, note: str, *controls: Any) -> html.Sectio
                 ],
             ),
             html.P(note, className="note"),
-            dcc.Graph(id=identifier, config=GRAPH, figure={"data": [], "layout": {"height": 320}}),
+            dcc.Graph(id=identifier, config=GRAPH, figure={"data": [], "layout": {}}, style={"height": "320px"}),
         ],
     )
 
@@ -141,6 +145,7 @@ def show_lines(pathname: str | None, theme: str | None, weighting: str | None) -
 
 @app.callback(
     Output("load-bars", "figure"),
+    Output("load-bars", "style"),
     Output("load", "options"),
     Output("load", "value"),
     Output("bars", "hidden"),
@@ -155,17 +160,21 @@ def show_bars(pathname: str | None, theme: str | None, load: str | None) -> tupl
         raise PreventUpdate
     data = _data(pathname)
     if data is None:
-        return no_update, [], None, True, ""
+        return no_update, no_update, [], None, True, ""
     loads = data["verdict"]["loads_rps"] if data["verdict"] else []
     options = [{"label": f"{at:g} requests/s", "value": f"{at:g}"} for at in loads]
     known = [option["value"] for option in options]
     chosen = load if load in known else (known[len(known) // 2] if known else None)
     at = loads[known.index(chosen)] if chosen in known else None
-    return figures.load_bars(data, _theme(theme), at), options, chosen, False, _simulated(data)
+    figure = figures.load_bars(data, _theme(theme), at)
+    # A responsive chart takes the height of its box.
+    height = {"height": f"{figures.PANEL_HEIGHT * len(figure['data']) + 60}px"}
+    return figure, height, options, chosen, False, _simulated(data)
 
 
 def _simulated(data: dict[str, Any]) -> str:
-    return f"≈ simulated: {', '.join(data['simulated'])}" if data["simulated"] else ""
+    """The label of every figure here; the sentence on top of the page says which parts."""
+    return "≈ simulated" if data["simulated"] else ""
 
 
 def _theme(theme: str) -> str:

@@ -1,4 +1,4 @@
-"""`{% plan_charts as charts %}`: the parts of the plan's Dash app, for the page to place."""
+"""`{% plan_charts "scripts" %}`: one part of the plan's Dash app, where the page wants it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ register = template.Library()
 
 
 @register.simple_tag(takes_context=True)
-def plan_charts(context: dict[str, Any]) -> dict[str, SafeString]:
-    """HTML of the app's entry, configuration and scripts."""
-    return app.parts(str(context["request"].csp_nonce))
+def plan_charts(context: dict[str, Any], part: str) -> SafeString:
+    """HTML of the app's css, app_entry, config, scripts or renderer; drawn up once a request."""
+    request = context["request"]
+    if not hasattr(request, "plan_charts"):
+        request.plan_charts = app.parts(str(request.csp_nonce))
+    found: SafeString = request.plan_charts[part]
+    return found
