@@ -22,9 +22,7 @@ def main(arguments: list[str]) -> int:
         if not os.environ.get("DATABASE_URL"):
             postgres = Postgres(home / "postgres")
             if not any(postgres.sockets.glob(".s.PGSQL.*")):
-                raise Refused(
-                    "the console is not running: start it with make run, then repeat this in another terminal"
-                )
+                raise Refused("the console is not running: start it with make run, then repeat this")
             os.environ["DATABASE_URL"] = postgres.url
         if not os.environ.get("BROKER_URL"):
             os.environ["BROKER_URL"] = Valkey(home / "valkey").url
