@@ -140,6 +140,7 @@ def derive_profile(
             "model": model,
             "precision": precision,
             "hardware": f"{gpus} x H100 SXM 80 GB",
+            "tensor_parallel": str(gpus),
             "engine": "vLLM V1 rules",
         },
         provenance={
