@@ -75,7 +75,7 @@ class Browser:
 
     def find_plan(self, page: str) -> str:
         """Address of the first plan linked from the page, or from a page linked from it."""
-        pattern = re.compile(r'href="([^"]*/plans/\d+/)"')
+        pattern = re.compile(r'href="([^"]*/plans/[1-9]\d*/)"')  # plan 0 is Flat-LB
         links = [html.unescape(link) for link in re.findall(r'href="(/[^"#]*)"', page)]
         for candidate in [None, *dict.fromkeys(links)]:
             if candidate and re.search(r"logout|/api/|/static/|\.\w+$", candidate):
@@ -183,8 +183,9 @@ def smoke(folder: Path) -> None:
         browser = Browser(lines[-1])
         plan = browser.find_plan(browser.sign_in("admin", passwords["admin"]))
         address, page = browser.open(plan)
-        if "plan" not in page.lower():
-            raise Failed(f"{address} does not look like the page of a plan")
+        for words in ("Checklist", "sha256", "Submit for review"):
+            if words not in page:
+                raise Failed(f"{address} is not the page of a plan that may be submitted: no {words!r}")
         print(f"the sample plan is at {address} ({len(page)} bytes)", flush=True)
 
     with running(copy, env, 60) as (lines, seconds):
