@@ -39,7 +39,9 @@ def _line(policy: str, rows: list[dict[str, Any]], figure: str, theme: str, scal
 def hit_rate(data: dict[str, Any], theme: str, weighting: str = "hit_rate") -> Figure:
     """Hit rate against load, a line a policy, with 95% intervals over seeds."""
     verdict = data["verdict"]
-    lines = [_line(p, verdict["policies"][p]["loads"], weighting, theme, 100.0, "%") for p in reversed(data["policies"])]
+    lines = [
+        _line(p, verdict["policies"][p]["loads"], weighting, theme, 100.0, "%") for p in reversed(data["policies"])
+    ]
     y_title = f"hit rate, {WEIGHTINGS[weighting]}, %"
     layout = frame(theme, x_title="offered load, requests/s", y_title=y_title)
     layout["yaxis"]["range"] = [0, 103]

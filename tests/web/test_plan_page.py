@@ -1,0 +1,205 @@
+"""The page of a plan: what it says, and every decision made on it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from planner.models import AuditEvent, Fleet, Plan, Rollout
+from planner.services import reviews
+from tests import factories as make
+from tests.factories import Cast
+from tests.web.conftest import texts
+
+pytestmark = pytest.mark.django_db
+
+
+def send(client: Client, action: str, plan: Plan, **data: object):
+    """Send a form of the plan's page and follow to the page that answers."""
+    return client.post(reverse(action, args=[plan.fleet.slug, plan.number]), data, follow=True)
+
+
+def test_the_page_says_the_verdict_the_figures_and_the_checklist(sign_in, cast: Cast, replayed: Plan) -> None:
+    page = sign_in(cast.vera).get(reverse("plan", args=[replayed.fleet.slug, replayed.number]))
+    body = page.content.decode()
+    evaluation = make.evaluation_of(replayed)
+    verdict = replayed.replays.get().verdict
+    assert f"it serves {verdict['capacity']['cacheroute']}".replace(">", "&gt;").replace("<", "&lt;") in body
+    assert [row["load"] for row in page.context["figures"]] == [load for load in verdict["loads_rps"] for _ in range(3)]
+    assert page.context["figures"][0]["p99_s"] == verdict["policies"]["cacheroute"]["loads"][0]["p99_s"]
+    assert [item.number for item in page.context["items"]] == [1, 2, 3, 4, 5, 6]
+    for item in evaluation.items.all():
+        assert item.title in body
+    assert evaluation.evidence_digest in body
+    assert "simulated replicas" in body
+
+
+def test_a_plan_goes_from_review_to_active_and_back_by_forms(sign_in, cast: Cast, replayed: Plan) -> None:
+    ada, grace, linus = (sign_in(p) for p in (cast.ada, cast.grace, cast.linus))
+    page = send(ada, "plan-submit", replayed, expected_version=replayed.version)
+    assert texts(page) == ["Plan 1 is in review: a second person decides."]
+    replayed.refresh_from_db()
+
+    page = grace.get(reverse("home"))
+    assert [plan.pk for plan in page.context["waiting"]] == [replayed.pk]
+    digest = make.evaluation_of(replayed).evidence_digest
+    page = send(
+        grace, "plan-approve", replayed, expected_version=replayed.version, evidence_digest=digest, comment="ok"
+    )
+    assert texts(page) == ["Plan 1 is approved. An operator can start its canary."]
+    assert not grace.get(reverse("home")).context["waiting"]
+
+    replayed.refresh_from_db()
+    page = send(linus, "canary-start", replayed, expected_version=replayed.version)
+    assert texts(page) == ["Plan 1 is in canary with 10% of keys."]
+    rollout = replayed.rollouts.get()
+    advance = reverse("rollout-advance", args=[replayed.fleet.slug, rollout.pk])
+    page = linus.post(advance, {"expected_version": rollout.version}, follow=True)
+    assert texts(page) == ["Plan 1 is active: it routes all keys of Alpha."]
+
+    page = linus.post(reverse("fall-back", args=[replayed.fleet.slug]), follow=True)
+    assert texts(page)[0].startswith("Fell back: all keys of Alpha are routed by Flat-LB")
+    rollout.refresh_from_db()
+    assert rollout.state == Rollout.State.ROLLED_BACK
+    page = linus.post(reverse("fall-back", args=[replayed.fleet.slug]), follow=True)
+    assert "nothing changed" in texts(page)[0]
+    assert AuditEvent.objects.filter(action="fleet.fell_back").count() == 1
+
+
+def test_the_author_is_told_that_a_second_person_approves(sign_in, cast: Cast, replayed: Plan) -> None:
+    root = sign_in(cast.root)  # holds every right, and submits
+    reviews.submit_plan(acting_user=cast.root, plan=replayed)
+    page = send(root, "plan-approve", replayed, evidence_digest=make.evaluation_of(replayed).evidence_digest)
+    assert texts(page) == ["The author and the submitter cannot approve; a second person must."]
+    assert "a second person approves it" in page.content.decode()
+    replayed.refresh_from_db()
+    assert replayed.state == "in_review"
+
+
+def test_evidence_judged_again_after_the_page_was_read_is_not_approved(sign_in, cast: Cast, replayed: Plan) -> None:
+    reviews.submit_plan(acting_user=cast.ada, plan=replayed)
+    page = send(sign_in(cast.grace), "plan-approve", replayed, evidence_digest="0" * 64)
+    assert "look at it once more" in texts(page)[0]
+    assert not replayed.approvals.exists()
+
+
+def test_a_stale_version_is_said_and_changes_nothing(sign_in, cast: Cast, replayed: Plan) -> None:
+    page = send(sign_in(cast.ada), "plan-submit", replayed, expected_version=replayed.version - 1)
+    assert "changed by somebody else" in texts(page)[0]
+    assert Plan.objects.get(pk=replayed.pk).state == "replayed"
+
+
+def test_a_version_that_is_no_number_is_refused(sign_in, cast: Cast, replayed: Plan) -> None:
+    page = send(sign_in(cast.ada), "plan-submit", replayed, expected_version="two")
+    assert texts(page) == ["Expected version: the version must be a whole number"]
+
+
+def test_rejecting_needs_a_reason(sign_in, cast: Cast, replayed: Plan) -> None:
+    reviews.submit_plan(acting_user=cast.ada, plan=replayed)
+    grace = sign_in(cast.grace)
+    page = send(grace, "plan-reject", replayed, comment=" ")
+    assert texts(page) == ["Comment: say why, so that the author can mend it"]
+    page = send(grace, "plan-reject", replayed, comment="q_cap is from the wrong engine")
+    assert texts(page) == ["Plan 1 is rejected."]
+    assert "q_cap is from the wrong engine" in page.content.decode()
+
+
+def test_a_canary_can_be_aborted(sign_in, cast: Cast, fleet: Fleet) -> None:
+    plan = make.approved_plan(cast, fleet)
+    linus = sign_in(cast.linus)
+    send(linus, "canary-start", plan)
+    rollout = plan.rollouts.get()
+    page = linus.post(reverse("rollout-abort", args=[fleet.slug, rollout.pk]), {"reason": "errors"}, follow=True)
+    assert texts(page) == ["The canary of Plan 1 is aborted; what was active stays active."]
+    rollout.refresh_from_db()
+    assert (rollout.state, rollout.end_reason) == ("aborted", "errors")
+
+
+def test_a_replay_with_a_wrong_load_is_refused_beside_its_field(sign_in, cast: Cast, fleet: Fleet) -> None:
+    plan = make.built_plan(cast, fleet)
+    form = {"loads_rps": "10, many", "seeds": "1", "arrivals": "poisson", "requests": "1000"}
+    page = send(sign_in(cast.ada), "replay-new", plan, **form)
+    assert page.status_code == 400
+    assert page.context["replay_form"].errors["loads_rps"] == ["'many' is not a number."]
+    page = send(sign_in(cast.ada), "replay-new", plan, **{**form, "loads_rps": "-5"})
+    assert page.status_code == 400
+    assert page.context["replay_form"].errors["loads_rps"] == ["Loads are requests/s above 0"]
+
+
+def test_progress_is_shown_while_a_replay_runs_and_asks_for_a_reload_when_none_does(
+    sign_in, cast: Cast, fleet: Fleet
+) -> None:
+    plan = make.built_plan(cast, fleet)
+    ada = sign_in(cast.ada)
+    address = reverse("plan-progress", args=[fleet.slug, plan.number])
+    assert ada.get(address)["HX-Refresh"] == "true"
+    form = {"loads_rps": "10 20 30", "seeds": "1", "arrivals": "poisson", "requests": "1000"}
+    page = send(ada, "replay-new", plan, **form)
+    assert "0 of 9 cells" in page.content.decode()
+    assert "HX-Refresh" not in ada.get(address)
+
+
+def test_charts_are_refused_to_the_anonymous_and_to_other_paths(sign_in, cast: Cast) -> None:
+    for path in ("_dash-layout", "_dash-dependencies"):
+        assert Client().get(f"/charts/plan/{path}").status_code == 401
+        assert sign_in(cast.vera).get(f"/charts/plan/{path}").status_code == 200
+    assert Client().post("/charts/plan/_dash-update-component", "{}", "application/json").status_code == 401
+    assert sign_in(cast.vera).get("/charts/plan/_reload-hash").status_code == 404
+    assert sign_in(cast.vera).get("/charts/plan/").status_code == 404
+
+
+def test_a_callback_needs_its_csrf_token(cast: Cast) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(cast.vera)
+    response = client.post("/charts/plan/_dash-update-component", "{}", "application/json")
+    assert response.status_code == 403
+
+
+def callback(client: Client, outputs: dict[str, str], inputs: dict[str, object], changed: str) -> dict:
+    """Call a Dash callback as the browser does."""
+    ids = [{"id": k.rsplit(".", 1)[0], "property": k.rsplit(".", 1)[1]} for k in outputs]
+    body = {
+        "output": ".." + "...".join(outputs) + "..",
+        "outputs": ids,
+        "inputs": [{"id": k.split(".")[0], "property": k.split(".")[1], "value": v} for k, v in inputs.items()],
+        "changedPropIds": [changed],
+    }
+    response = client.post("/charts/plan/_dash-update-component", json.dumps(body), "application/json")
+    assert response.status_code == 200, response.content[:400]
+    return response.json()["response"]
+
+
+def test_charts_draw_the_stored_verdict(sign_in, cast: Cast, replayed: Plan) -> None:
+    page = reverse("plan", args=[replayed.fleet.slug, replayed.number])
+    lines = dict.fromkeys(
+        ["hit-rate.figure", "p99.figure", "charts.hidden", "none.children", "hit-rate-simulated.children",
+         "p99-simulated.children"], ""
+    )  # fmt: skip
+    inputs = {"address.pathname": page, "theme.data": "dark", "weighting.value": "hit_rate"}
+    found = callback(sign_in(cast.vera), lines, inputs, "address.pathname")
+    verdict = replayed.replays.get().verdict
+    drawn = {line["name"]: line for line in found["p99"]["figure"]["data"]}
+    assert set(drawn) == {"CacheRoute", "Flat-LB", "Sticky"}
+    stored = [row["p99_s"]["mean"] for row in verdict["policies"]["flat-lb"]["loads"]]
+    assert drawn["Flat-LB"]["y"] == pytest.approx(stored)
+    assert found["p99"]["figure"]["layout"]["shapes"][0]["y0"] == verdict["slo_p99_s"]
+    assert found["charts"]["hidden"] is False
+    assert found["p99-simulated"]["children"] == "≈ simulated"
+
+
+def test_bars_show_planned_and_replayed_load_of_every_destination(sign_in, cast: Cast, replayed: Plan) -> None:
+    page = reverse("plan", args=[replayed.fleet.slug, replayed.number])
+    names = ["load-bars.figure", "load-bars.style", "load.options", "load.value", "bars.hidden",
+             "load-bars-simulated.children"]  # fmt: skip
+    inputs = {"address.pathname": page, "theme.data": "light", "load.value": "8"}
+    found = callback(sign_in(cast.vera), dict.fromkeys(names, ""), inputs, "load.value")
+    bars = found["load-bars"]["figure"]["data"]
+    assert [bar["name"] for bar in bars][:2] == ["Planned (CacheRoute)", "Replayed, CacheRoute"]
+    assert all(bar["x"] == ["d0", "d1", "d2", "d3"] for bar in bars)
+    row = next(r for r in replayed.replays.get().verdict["policies"]["cacheroute"]["loads"] if r["load_rps"] == 8)
+    assert bars[1]["customdata"] == row["requests_per_destination"]
+    assert sum(bars[1]["y"]) == pytest.approx(4)
+    assert [option["value"] for option in found["load"]["options"]] == ["4", "8", "24"]
