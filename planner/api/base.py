@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import hashlib
-import json
 from typing import Any, cast
 
+from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import IntegrityError, models, transaction
-from django.utils import timezone
+from django.db import models
+from django.http import Http404
 from rest_framework import serializers, viewsets
-from rest_framework.exceptions import APIException
+from rest_framework.exceptions import APIException, ValidationError
+from rest_framework.parsers import FormParser, MultiPartParser
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api.problems import problem
+from planner.api import idempotency
+from planner.api.parsers import ShallowJSONParser
+from planner.api.storable import unstorable
 from planner.errors import StaleVersion
 from planner.models import ApiToken, IdempotencyRecord, Job
-
-# A key whose first request never came back is free again after this long.
-IDEMPOTENCY_STALE = dt.timedelta(minutes=5)
-IDEMPOTENCY_KEPT = dt.timedelta(days=1)
 
 
 class PreconditionRequired(APIException):
@@ -30,18 +28,21 @@ class PreconditionRequired(APIException):
     default_detail = "Send If-Match with the ETag that you read, so that nobody's change is lost."
 
 
-class _Answered(Exception):
-    """The request has its answer already."""
-
-    def __init__(self, response: Response) -> None:
-        self.response = response
+class TooLarge(APIException):
+    status_code = 413
+    default_code = "too-large"
+    default_detail = "The body is larger than a request may be; only uploaded files may be large."
 
 
 class ConsoleViewSet(viewsets.GenericViewSet[Any]):
     """Base of every viewset. `fleet_path` is the ORM path from the model to its fleet."""
 
     fleet_path = "fleet"
+    parser_classes = [ShallowJSONParser, FormParser, MultiPartParser]
     scopes: dict[str, str] = {}
+    # Fields of an answer that are shown once: a repeat under the same Idempotency-Key comes without them.
+    secret_fields: tuple[str, ...] = ()
+    _record: IdempotencyRecord | None = None
 
     def get_queryset(self) -> models.QuerySet[Any]:
         """Rows of the token's fleet only, where it has one."""
@@ -62,20 +63,23 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
         header = self.request.headers.get("If-Match", "").strip()
         if not header:
             raise PreconditionRequired
-        try:
-            return int(header.strip('"'))
-        except ValueError as error:
-            raise StaleVersion(f"{header} is not an ETag of this resource.") from error
+        digits = header.removeprefix("W/").strip('"')
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            raise StaleVersion(f"{header[:80]} is not an ETag of this resource.")
+        return int(digits)
 
     def answer(self, row: Any, status: int = 200, **headers: str) -> Response:
         """The row, serialised, with its ETag."""
-        row = type(self).queryset.get(pk=row.pk)  # type: ignore[union-attr]
+        row = self.queryset.all().get(pk=row.pk)  # type: ignore[union-attr]
         response = Response(self.get_serializer(row).data, status=status, headers=headers)
         return with_etag(response, row)
 
-    def accept(self, serializer: type[serializers.Serializer[Any]]) -> dict[str, Any]:
-        """The request's body as the serializer accepts it. A token of one fleet names no other."""
-        accepted = serializer(data=self.request.data)
+    def accept(self, serializer: type[serializers.Serializer[Any]], *, partial: bool = False) -> dict[str, Any]:
+        """The request's body as the serializer accepts it. A token of one fleet names no other.
+
+        `partial` takes what was sent and nothing else: without it a form that lacks a box means an empty box.
+        """
+        accepted = serializer(data=self.request.data, partial=partial)
         accepted.is_valid(raise_exception=True)
         data = dict(accepted.validated_data)
         for row in data.values():
@@ -83,62 +87,41 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
                 self.check_object_permissions(self.request, row)
         return data
 
-    # --- Idempotency --------------------------------------------------------------------------------
+    # --- From the request to the answer ---------------------------------------------------------------
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """After authentication and permission: look for the answer to a repeated POST."""
+        """After authentication and permission: refuse what cannot be stored, answer a repeated POST."""
         super().initial(request, *args, **kwargs)
-        self._record: IdempotencyRecord | None = None
+        if unstorable(kwargs):
+            raise Http404
+        faults = unstorable(dict(request.query_params.lists()))
+        if request.method not in SAFE_METHODS and not faults:
+            multipart = (request.content_type or "").startswith("multipart/")
+            if not multipart and _content_length(request) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+                raise TooLarge
+            data: Any = request.data
+            faults = unstorable(dict(data.lists()) if hasattr(data, "lists") else data)
+        if faults:
+            raise ValidationError(faults)
         key = request.headers.get("Idempotency-Key", "")
         if request.method == "POST" and key:
-            self._claim(request, key)
-
-    def _claim(self, request: Request, key: str) -> None:
-        if len(key) > 255:
-            raise _Answered(problem(400, "invalid", "An Idempotency-Key has 255 characters at most."))
-        wanted = _request_digest(request)
-        now = timezone.now()
-        IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()
-        IdempotencyRecord.objects.filter(
-            user_id=self.person.pk, key=key, status=None, created_at__lt=now - IDEMPOTENCY_STALE
-        ).delete()
-        try:
-            with transaction.atomic():
-                self._record = IdempotencyRecord.objects.create(user_id=self.person.pk, key=key, request_digest=wanted)
-            return
-        except IntegrityError:
-            known = IdempotencyRecord.objects.filter(user_id=self.person.pk, key=key).first()
-        if known is None or known.status is None:
-            raise _Answered(
-                problem(409, "in-progress", "The first request with this Idempotency-Key is still running.")
-            )
-        if known.request_digest != wanted:
-            raise _Answered(problem(422, "idempotency-mismatch", "This Idempotency-Key was used with another request."))
-        raise _Answered(
-            Response(known.body, status=known.status, headers={**known.headers, "Idempotency-Replayed": "true"})
-        )
+            self._record = idempotency.claim(request, key)
 
     def handle_exception(self, exc: Exception) -> Response:
         """A known answer is an answer."""
-        if isinstance(exc, _Answered):
+        if isinstance(exc, idempotency.Answered):
             return exc.response
         try:
             return super().handle_exception(exc)
         except Exception:
-            if getattr(self, "_record", None) is not None:
-                self._record.delete()  # type: ignore[union-attr]
+            if self._record is not None:
+                self._record.delete()
             raise
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Keep the answer for a repeated POST."""
         response = super().finalize_response(request, response, *args, **kwargs)
-        record = getattr(self, "_record", None)
-        if record is not None and isinstance(response, Response):
-            if response.status_code >= 500:
-                record.delete()
-            else:
-                record.status, record.body = response.status_code, json.loads(json.dumps(response.data, default=str))
-                record.headers = {h: response[h] for h in ("ETag", "Location") if response.has_header(h)}
-                record.save(update_fields=["status", "body", "headers"])
+        if self._record is not None and isinstance(response, Response):
+            idempotency.keep(self._record, response, secrets=self.secret_fields)
         return response
 
 
@@ -154,9 +137,14 @@ class ReadViewSet(ConsoleViewSet):
         """One row."""
         row = self.get_object()
         tag = etag_of(row)
-        if tag and tag in [t.strip() for t in request.headers.get("If-None-Match", "").split(",")]:
+        if tag and tag in known_etags(request):
             return Response(status=304, headers={"ETag": tag})
         return with_etag(Response(self.get_serializer(row).data), row)
+
+
+def known_etags(request: Request) -> set[str]:
+    """The ETags in If-None-Match, compared weakly (RFC 9110, 13.1.2): compression on the way makes them weak."""
+    return {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
 
 
 def etag_of(row: Any) -> str | None:
@@ -179,14 +167,8 @@ def accepted(job: Job, **more: Any) -> Response:
     return Response({"job": job.pk, "job_url": url, **more}, status=202, headers={"Location": url})
 
 
-def _request_digest(request: Request) -> str:
-    state = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode())
-    data = request.data if isinstance(request.data, dict) else {"": request.data}
-    for name, value in sorted((k, v) for k, v in data.items() if not hasattr(v, "chunks")):
-        state.update(json.dumps([name, value], sort_keys=True, default=str).encode())
-    for name, file in sorted(request.FILES.items()):
-        state.update(f"{name} {file.name}".encode())
-        for chunk in file.chunks():
-            state.update(chunk)
-        file.seek(0)
-    return state.hexdigest()
+def _content_length(request: Request) -> int:
+    try:
+        return int(request.META.get("CONTENT_LENGTH") or 0)
+    except ValueError:
+        return 0

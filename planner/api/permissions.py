@@ -39,6 +39,7 @@ class ScopedPermission(BasePermission):
         token = request.auth
         if not isinstance(token, ApiToken) or token.fleet_id is None:
             return True
+        self.message = "This token is for another fleet."
         return fleet_id_of(obj) in (token.fleet_id, None)
 
 

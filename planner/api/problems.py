@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404
+from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions
+from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import set_rollback
+from rest_framework.views import APIView, set_rollback
 
 from planner.errors import Refused
 from planner.ingest import ImportProblem
@@ -42,6 +44,10 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
         response = problem(404, "not-found", "There is nothing here, or it is not yours to see.")
     elif isinstance(error, PermissionDenied):
         response = problem(403, "not-allowed", str(error) or "You may not do this.")
+    elif isinstance(error, RequestDataTooBig):
+        response = problem(413, "too-large", "The fields of the form are larger than a request may be.")
+    elif isinstance(error, SuspiciousOperation):  # too many fields or files, a name that is a path
+        response = problem(400, "invalid", str(error))
     elif isinstance(error, exceptions.ValidationError):
         errors = _flatten(error.detail)
         detail = "; ".join(f"{e['pointer'].lstrip('/') or 'request'}: {e['detail']}" for e in errors)
@@ -72,3 +78,13 @@ def _flatten(detail: Any, pointer: str = "") -> list[dict[str, str]]:
             return [{"pointer": pointer, "detail": str(v)} for v in detail]
         return [e for i, v in enumerate(detail) for e in _flatten(v, f"{pointer}/{i}")]
     return [{"pointer": pointer, "detail": str(detail)}]
+
+
+@extend_schema(exclude=True)
+class NothingHere(APIView):
+    """Answers every other address under the API with a problem document instead of a page."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Signed in or not."""
+        super().initial(request, *args, **kwargs)
+        raise Http404

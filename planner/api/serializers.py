@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rest_framework import serializers
 
 from planner import models
+from planner.routing import POLICIES
+from planner.services.plans import ADMISSIONS
+from planner.services.replays import ARRIVALS
 
 
 class DestinationSerializer(serializers.ModelSerializer[models.Destination]):
@@ -172,18 +176,32 @@ class FleetField(serializers.SlugRelatedField[models.Fleet]):
         super().__init__(slug_field="slug", queryset=models.Fleet.objects.all(), **kwargs)
 
 
+class FiniteFloat(serializers.FloatField):
+    """A float that JSON and the database can hold: DRF's takes "nan", and fails on whole numbers beyond floats."""
+
+    def to_internal_value(self, data: Any) -> float:
+        """The number; a validation error when it is not finite."""
+        try:
+            value = float(super().to_internal_value(data))
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value):
+            self.fail("invalid")
+        return value
+
+
 class NewDestination(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=120)
     url = serializers.URLField(max_length=500)
 
 
 class PolicyInput(serializers.Serializer[Any]):
-    slo_p99_s = serializers.FloatField(required=False, min_value=0.001, max_value=3600)
+    slo_p99_s = FiniteFloat(required=False, min_value=0.001, max_value=3600)
     min_approvals = serializers.IntegerField(required=False, min_value=1, max_value=20)
     max_rates_age_days = serializers.IntegerField(required=False, min_value=1, max_value=365)
-    max_imbalance = serializers.FloatField(required=False, min_value=1, max_value=1000)
+    max_imbalance = FiniteFloat(required=False, min_value=1, max_value=1000)
     accept_simulated = serializers.BooleanField(required=False)
-    canary_weights = serializers.ListField(child=serializers.FloatField(), required=False, max_length=20)
+    canary_weights = serializers.ListField(child=FiniteFloat(), required=False, max_length=20)
 
 
 class FleetInput(PolicyInput):
@@ -211,29 +229,38 @@ class WorkloadInput(serializers.Serializer[Any]):
 
 class CalibrationInput(serializers.Serializer[Any]):
     fleet = FleetField()
-    q_cap = serializers.FloatField()
+    q_cap = FiniteFloat()
     slots_measured = serializers.IntegerField(min_value=0, max_value=2**31 - 1)
-    margin = serializers.FloatField(required=False, default=0.8)
+    margin = FiniteFloat(required=False, default=0.8)
     q_cap_censored = serializers.ChoiceField(choices=["", "left", "right"], required=False, default="")
     knee_method = serializers.CharField(required=False, default="stated by the operator", max_length=120)
-    points = serializers.ListField(child=serializers.DictField(), required=False, max_length=1000)
+    points = serializers.ListField(
+        child=serializers.DictField(child=FiniteFloat()),
+        required=False,
+        max_length=1000,
+        help_text="The sweep: at each load its figures, such as load_rps and p99_s",
+    )
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
 
 
 class SimulateInput(serializers.Serializer[Any]):
     fleet = FleetField()
     workload = serializers.PrimaryKeyRelatedField(queryset=models.Workload.objects.all())
-    margin = serializers.FloatField(required=False, default=0.8)
+    margin = FiniteFloat(required=False, default=0.8)
 
 
 class ReplayOptions(serializers.Serializer[Any]):
-    policies = serializers.ListField(child=serializers.CharField(max_length=40), required=False, max_length=20)
-    loads_rps = serializers.ListField(child=serializers.FloatField(), required=False, max_length=100)
-    seeds = serializers.ListField(child=serializers.IntegerField(), required=False, max_length=100)
-    arrivals = serializers.CharField(required=False, default="poisson", max_length=20)
-    cv = serializers.FloatField(required=False, min_value=0.01, max_value=100)
-    requests = serializers.IntegerField(required=False, default=20_000)
-    warmup = serializers.FloatField(required=False, default=0.2)
+    policies = serializers.ListField(
+        child=serializers.ChoiceField(choices=list(POLICIES)), required=False, max_length=20
+    )
+    loads_rps = serializers.ListField(child=FiniteFloat(min_value=1e-6, max_value=1e9), required=False, max_length=100)
+    seeds = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=2**31 - 1), required=False, max_length=100
+    )
+    arrivals = serializers.ChoiceField(choices=ARRIVALS, required=False, default="poisson")
+    cv = FiniteFloat(required=False, min_value=0.01, max_value=100)
+    requests = serializers.IntegerField(required=False, default=20_000, min_value=100, max_value=5_000_000)
+    warmup = FiniteFloat(required=False, default=0.2, min_value=0, max_value=0.99)
 
 
 class ReplayInput(ReplayOptions):
@@ -244,9 +271,9 @@ class PlanInput(serializers.Serializer[Any]):
     fleet = FleetField()
     workload = serializers.PrimaryKeyRelatedField(queryset=models.Workload.objects.all())
     calibration = serializers.PrimaryKeyRelatedField(queryset=models.Calibration.objects.all())
-    admission = serializers.CharField(required=False, default="top_rate", max_length=20)
-    balance_target = serializers.FloatField(required=False, allow_null=True)
-    slots_per_destination = serializers.IntegerField(required=False, allow_null=True, max_value=2**31 - 1)
+    admission = serializers.ChoiceField(choices=ADMISSIONS, required=False, default="top_rate")
+    balance_target = FiniteFloat(required=False, allow_null=True, min_value=1, max_value=1e6)
+    slots_per_destination = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=2**31 - 1)
     replay = ReplayOptions(required=False, allow_null=True)
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
 
@@ -270,6 +297,8 @@ class ReasonInput(serializers.Serializer[Any]):
 
 class TokenInput(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=120)
-    scopes = serializers.ListField(child=serializers.ChoiceField(choices=models.ApiToken.Scope.choices), max_length=5)
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=models.ApiToken.Scope.choices), min_length=1, max_length=5
+    )
     fleet = FleetField(required=False, allow_null=True)
     expires_at = serializers.DateTimeField(required=False, allow_null=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from django.urls import include, path
+from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.routers import DefaultRouter
 
+from planner.api.problems import NothingHere
 from planner.api.views import fleets, inputs, operations, plans
 
 router = DefaultRouter()
@@ -29,4 +30,6 @@ urlpatterns = [
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
     path("", include(router.urls)),
+    # With the slash only, so that Django's redirect to the address with a slash still comes first.
+    re_path(r"^.*/$", NothingHere.as_view()),
 ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -7,19 +8,25 @@ from django.db import connection
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api import serializers
-from planner.api.base import ReadViewSet, with_etag
+from planner.api.base import ReadViewSet, known_etags, with_etag
 from planner.api.schema import CHANGED, IF_MATCH
-from planner.models import Destination, Fleet
+from planner.errors import Invalid
+from planner.models import ApiToken, Destination, Fleet
 from planner.selectors.routing_tables import routing_table
 from planner.services import fleets, rollouts
 
 # A long poll looks this often for a new version; a waiting router costs one indexed query each time.
 POLL_S = 0.5
 MAX_WAIT_S = 30
+# Routers that may wait in one web process. A waiting request holds one of its 8 threads (see WEB in
+# cacheroute_web/run/supervisor.py); the others stay free for people, falling back above all.
+MAX_WAITING = 4
+_waiting = threading.BoundedSemaphore(MAX_WAITING)
 
 
 class FleetViewSet(ReadViewSet):
@@ -35,6 +42,8 @@ class FleetViewSet(ReadViewSet):
     @extend_schema(request=serializers.FleetInput, responses={201: serializers.FleetSerializer})
     def create(self, request: Request) -> Response:
         """Create a fleet. Flat-LB is live from its first moment."""
+        if isinstance(request.auth, ApiToken) and request.auth.fleet_id is not None:
+            raise PermissionDenied("This token is for another fleet.")
         data = self.accept(serializers.FleetInput)
         destinations = [(d["name"], d["url"]) for d in data.pop("destinations")]
         fleet = fleets.create_fleet(acting_user=self.person, destinations=destinations, **data)
@@ -46,7 +55,9 @@ class FleetViewSet(ReadViewSet):
     def partial_update(self, request: Request, slug: str) -> Response:
         """Change the policy that plans are judged by; evidence judged under the old one becomes stale."""
         fleet = self.get_object()
-        data = self.accept(serializers.PolicyInput)
+        data = self.accept(serializers.PolicyInput, partial=True)
+        if not data:
+            raise Invalid(f"name what to change, one or more of {', '.join(fleets.POLICY_FIELDS)}")
         fleets.change_policy(acting_user=self.person, fleet=fleet, expected_version=self.expected_version(), **data)
         return self.answer(fleet)
 
@@ -72,15 +83,15 @@ class FleetViewSet(ReadViewSet):
     def routing_table(self, request: Request, slug: str) -> Response:
         """The table that routers follow (`cacheroute.table/1`), with ETag, 304 and long poll."""
         fleet = self.get_object()
-        known = [t.strip() for t in request.headers.get("If-None-Match", "").split(",")]
-        deadline = time.monotonic() + min(_seconds(request.query_params.get("wait")), MAX_WAIT_S)
-        while table_tag(fleet) in known:
-            if time.monotonic() + POLL_S > deadline:
-                return Response(status=304, headers={"ETag": table_tag(fleet)})
-            connection.close()  # a sleeping router holds no database connection
-            time.sleep(POLL_S)
-            fleet.refresh_from_db(fields=["table_version", "table_issued_at"])
+        known = known_etags(request)
+        deadline = time.monotonic() + _seconds(request.query_params.get("wait"))
+        if table_tag(fleet) in known and not _wait_for_news(fleet, known, deadline):
+            return Response(status=304, headers={"ETag": table_tag(fleet)})
         body = routing_table(fleet)
+        # Whoever published between the fleet's row and its arms is waited for: one version names one content.
+        while not Fleet.objects.filter(pk=fleet.pk, table_version=body["version"]).exists():
+            fleet.refresh_from_db(fields=["table_version", "table_issued_at"])
+            body = routing_table(fleet)
         return Response(body, headers={"ETag": f'"{body["version"]}"', "Cache-Control": "no-cache"})
 
 
@@ -112,8 +123,25 @@ def table_tag(fleet: Fleet) -> str:
     return f'"{fleet.table_version}"'
 
 
-def _seconds(text: str | None) -> float:
+def _wait_for_news(fleet: Fleet, known: set[str], deadline: float) -> bool:
+    """Wait until the table is none that the router knows; False at the deadline, or at once when too many wait."""
+    if time.monotonic() + POLL_S > deadline or not _waiting.acquire(blocking=False):
+        return False
     try:
-        return max(0.0, float(text or 0))
-    except ValueError:
+        while time.monotonic() + POLL_S <= deadline:
+            connection.close()  # a sleeping router holds no database connection
+            time.sleep(POLL_S)
+            fleet.refresh_from_db(fields=["table_version", "table_issued_at"])
+            if table_tag(fleet) not in known:
+                return True
+        return False
+    finally:
+        _waiting.release()
+
+
+def _seconds(text: str | None) -> float:
+    if not text:
         return 0.0
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise ValidationError({"wait": [f"Whole seconds, at most {MAX_WAIT_S} are waited."]})
+    return float(min(int(text), MAX_WAIT_S))

@@ -106,6 +106,7 @@ class TokenViewSet(ReadViewSet):
     queryset = ApiToken.objects.select_related("fleet").order_by("-id")
     serializer_class = serializers.TokenSerializer
     filterset_fields = {"revoked_at": ["isnull"]}
+    secret_fields = ("token",)
     scopes = {"create": NEVER_BY_TOKEN, "destroy": NEVER_BY_TOKEN, "list": NEVER_BY_TOKEN, "retrieve": NEVER_BY_TOKEN}
 
     def get_queryset(self):  # type: ignore[no-untyped-def]

@@ -1,0 +1,46 @@
+"""What PostgreSQL (or JSON) cannot hold is refused at the door, wherever in a request it stands.
+
+A NUL character, half a surrogate pair and a number that is not finite all parse as JSON or as a form, pass a
+lookup's type check, and fail only in the database: `{"fleet": "a\\u0000"}`, `{"plan": 1e400}`. One walk over what was
+sent answers them all with a 400 and a pointer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+NUL = "A NUL character cannot be stored."
+SURROGATE = "Half of a surrogate pair is not text."
+NOT_FINITE = "Not a finite number."
+
+
+def unstorable(value: Any) -> Any:
+    """Faults in the shape of DRF's error details (a list, or a dict by name or position); None when there is none."""
+    if isinstance(value, str):
+        fault = _fault_of_text(value)
+        return [fault] if fault else None
+    if isinstance(value, float):
+        return None if math.isfinite(value) else [NOT_FINITE]
+    if isinstance(value, dict):
+        found: dict[str, Any] = {}
+        for name, item in value.items():
+            fault = _fault_of_text(str(name))
+            if fault:
+                return [f"A field's name: {fault}"]
+            if (faults := unstorable(item)) is not None:
+                found[str(name)] = faults
+        return found or None
+    if isinstance(value, (list, tuple)):
+        return {str(i): faults for i, item in enumerate(value) if (faults := unstorable(item)) is not None} or None
+    return None
+
+
+def _fault_of_text(text: str) -> str:
+    if "\0" in text:
+        return NUL
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return SURROGATE
+    return ""
