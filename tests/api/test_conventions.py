@@ -201,7 +201,7 @@ def test_a_body_of_another_type_is_a_415_problem(clients, fleet, problem):
 @pytest.mark.parametrize(
     "body",
     [
-        b"{", b"\xff\xfe", b"[" * 100_000, b'{"q_cap": NaN}', b'{"q_cap": Infinity}', b'{"q_cap": ' + b"9" * 5000 + b"}",
+        b"{", b"\xff\xfe", b"[" * 100_000, b'{"q_cap": NaN}', b'{"q_cap": Infinity}', b'{"q_cap": ' + b"9" * 5000,
         b"[]", b"[1]", b'"text"', b"1", b"null",
     ],
 )  # fmt: skip
@@ -288,7 +288,7 @@ def test_no_address_or_query_takes_a_weird_value_to_the_database(clients, fleet,
     )
     for value in weird:
         assert clients.root.get(f"{API}/{noun}/{value}/").status_code in (200, 404)
-        for name in [*exact, "page_size", "cursor"]:
+        for name in [*fields, "page_size", "cursor"]:
             response = clients.root.get(f"{API}/{noun}/?{name}={value}")
             assert response.status_code in (200, 400, 404), (name, value)
 

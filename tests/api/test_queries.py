@@ -1,0 +1,101 @@
+"""No list asks the database more for more rows. The counts are committed: a change of them is a decision."""
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from planner.models import DriftCheck, TelemetryWindow
+from planner.services import gates, tokens
+from tests import factories as make
+
+pytestmark = pytest.mark.django_db
+
+# Session and user, then: the page, and one more for each prefetch.
+QUERIES = {
+    "fleets": 3, "destinations": 3, "workloads": 3, "calibrations": 3, "plans": 3, "replays": 3, "gates": 4,
+    "approvals": 3, "rollouts": 5, "telemetry": 3, "drift-checks": 3, "jobs": 3, "audit-events": 3, "tokens": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def grown():
+    """How to add a row to each list, given the cast and a fleet with an approved plan."""
+
+    def fleets(cast, fleet, n):
+        make.make_fleet(cast, f"more-{n}")
+
+    def destinations(cast, fleet, n):
+        fleet.destinations.create(index=100 + n, name=f"m{n}", url="http://127.0.0.1")
+
+    def workloads(cast, fleet, n):
+        make.make_workload(cast, fleet, with_trace=False)
+
+    def calibrations(cast, fleet, n):
+        make.make_calibration(cast, fleet)
+
+    def plans(cast, fleet, n):
+        make.order_plan(cast, fleet)
+
+    def replays(cast, fleet, n):
+        _copy(fleet.plans.latest("id").replays.first(), finished_at=timezone.now())
+
+    def gate_evaluations(cast, fleet, n):
+        gates.evaluate_gate(acting_user=cast.ada, plan=fleet.plans.filter(state="approved", kind="cacheroute").get())
+
+    def approvals(cast, fleet, n):
+        approval = fleet.plans.filter(state="approved", kind="cacheroute").get().approvals.first()
+        _copy(approval, approver=make.make_user(f"approver-{n}", "approver"))
+
+    def rollouts(cast, fleet, n):
+        row = _copy(fleet.rollouts.get(state="active"), state="superseded", ended_at=timezone.now())
+        row.steps.create(number=1, weight=1.0, entered_by=cast.linus)
+
+    def telemetry(cast, fleet, n):
+        now = timezone.now()
+        TelemetryWindow.objects.create(
+            fleet=fleet, plan=fleet.plans.first(), arm="incumbent", source=f"r{n}", table_version=1,
+            started_at=now - timezone.timedelta(minutes=1), ended_at=now, figures={},
+        )  # fmt: skip
+
+    def drift(cast, fleet, n):
+        DriftCheck.objects.create(plan=fleet.plans.first(), verdict="within")
+
+    def api_tokens(cast, fleet, n):
+        tokens.create_token(acting_user=cast.root, name=f"t{n}", scopes=["read"], fleet=fleet)
+
+    return {
+        "fleets": fleets, "destinations": destinations, "workloads": workloads, "calibrations": calibrations,
+        "plans": plans, "replays": replays, "gates": gate_evaluations, "approvals": approvals, "rollouts": rollouts,
+        "telemetry": telemetry, "drift-checks": drift, "jobs": plans, "audit-events": calibrations,
+        "tokens": api_tokens,
+    }  # fmt: skip
+
+
+def _copy(row, **values):
+    row.pk = None
+    row._state.adding = True
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save(force_insert=True)
+    return row
+
+
+@pytest.mark.parametrize(("noun", "expected"), QUERIES.items())
+def test_a_list_takes_the_same_queries_for_3_rows_and_for_30(clients, cast, fleet, grown, noun, expected):
+    if noun in ("replays", "gates", "approvals"):
+        make.approved_plan(cast, fleet)
+    client = clients.root
+
+    def queries_at(rows):
+        while len(client.get(f"/api/v1/{noun}/?page_size=500").json()["results"]) < rows:
+            grown[noun](cast, fleet, next(numbers))
+        with CaptureQueriesContext(
+            connection,
+        ) as captured:
+            results = client.get(f"/api/v1/{noun}/?page_size={rows}").json()["results"]
+        assert len(results) == rows
+        return len(captured)
+
+    numbers = iter(range(100))
+    assert (queries_at(3), queries_at(30)) == (expected, expected)
