@@ -53,7 +53,7 @@ def test_one_key_that_dominates_is_said_where_nobody_can_miss_it(sign_in, cast: 
         (b"key,rate\na,1\na,2\n", "rates.csv", 3, "key"),
         (b"key,rate\na,-1\n", "rates.csv", 2, "rate"),
         (b"key,rate\n" + b"k" * 513 + b",1\n", "rates.csv", 2, "key"),
-        (b"key,speed\na,1\n", "rates.csv", 1, None),
+        (b"key,rate\na,1,2\n", "rates.csv", 2, None),
         (b"\x1f\x8bnot really gzip", "rates.csv.gz", None, None),
         (gzip.compress(b"key,rate\na,x\n"), "rates.csv.gz", 2, "rate"),
     ],
@@ -89,7 +89,7 @@ def test_an_upload_over_the_limit_is_413_and_names_the_command(sign_in, cast: Ca
 
 def test_a_name_that_is_taken_is_refused_beside_the_name(sign_in, cast: Cast, fleet: Fleet) -> None:
     ada = sign_in(cast.ada)
-    upload(ada, fleet, b"key,rate\na,3\n", name="x.csv", **{"name": "night"})
+    upload(ada, fleet, b"key,rate\na,3\n", name="night.csv")
     page = ada.post(
         reverse("workload-new", args=[fleet.slug]),
         {"format": "auto", "key_depth": 2, "block_tokens": 512, "name": "night",

@@ -48,12 +48,9 @@ def new_plan(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _order(request: HttpRequest, fleet: Fleet, data: dict[str, Any]) -> str:
-    loads = data.pop("loads_rps")
-    replay = (
-        ({"loads_rps": loads} if loads else {"seeds": list(replays.DEFAULT_SEEDS)})
-        if data.pop("replay_after_build")
-        else None
-    )
+    loads, replay = data.pop("loads_rps"), None
+    if data.pop("replay_after_build"):
+        replay = {"seeds": list(replays.DEFAULT_SEEDS), **({"loads_rps": loads} if loads else {})}
     plan, _job = plans.order_plan(acting_user=person(request), fleet=fleet, replay=replay, **data)
     messages.success(request, f"{plan} is ordered; it is built as soon as a worker is free.")
     return address(plan)
@@ -75,13 +72,14 @@ def _page(request: HttpRequest, found: Plan, replay_form: ReplayForm, status: in
 def _may(user: Any, found: Plan) -> dict[str, bool]:
     """Which forms are worth showing. The services decide again when one is sent."""
     state, own = found.state, user.pk in (found.author_id, found.submitted_by_id)
-    in_review = state == Plan.State.IN_REVIEW and user.has_perm(rights.APPROVE)
+    in_review = state == Plan.State.IN_REVIEW
+    decides = in_review and user.has_perm(rights.APPROVE)
     flat = found.kind == Plan.Kind.FLAT
     return {
         "may_submit": state == Plan.State.REPLAYED and user.has_perm(rights.PLAN),
-        "may_approve": in_review and not own,
+        "may_approve": decides and not own,
         "is_own": in_review and own,
-        "may_reject": in_review,
+        "may_reject": decides,
         "may_replay": state in (Plan.State.BUILT, Plan.State.REPLAYED) and user.has_perm(rights.PLAN),
         "may_operate": user.has_perm(rights.OPERATE) and not flat and state == Plan.State.APPROVED,
     }
