@@ -7,7 +7,6 @@ and nothing is served to people who are not signed in.
 from __future__ import annotations
 
 import io
-from typing import Any
 
 from dash import Dash
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -23,9 +22,19 @@ BETWEEN = "\n<!-- next part -->\n"
 class EmbeddedDash(Dash):
     """A Dash app whose index is a list of parts, for a Django template to place."""
 
-    def interpolate_index(self, **parts: Any) -> str:
+    def interpolate_index(
+        self,
+        metas: str = "",
+        title: str = "",
+        css: str = "",
+        config: str = "",
+        scripts: str = "",
+        app_entry: str = "",
+        favicon: str = "",
+        renderer: str = "",
+    ) -> str:
         """The parts one after the other, instead of a page."""
-        return BETWEEN.join(parts.get(name, "") for name in PARTS)
+        return BETWEEN.join((css, app_entry, config, scripts, renderer))
 
     def parts(self, nonce: str) -> dict[str, SafeString]:
         """HTML of the app's parts, its scripts carrying the request's CSP nonce."""

@@ -15,7 +15,7 @@ from planner.selectors.plan_page import chart_data
 
 PREFIX = "/charts/plan/"
 PAGE = re.compile(r"^/fleets/(?P<slug>[-\w]+)/plans/(?P<number>\d+)/?$")
-GRAPH = {"displayModeBar": False, "responsive": True}
+GRAPH: Any = {"displayModeBar": False, "responsive": True}
 
 app = EmbeddedDash(
     "plan_charts",

@@ -56,7 +56,7 @@ def test_a_plan_is_submitted_approved_brought_to_traffic_and_taken_back(enter, c
     linus.goto(address(replayed))
     linus.get_by_role("button", name="Start canary with 10% of keys").click()
     expect(linus.get_by_role("status")).to_contain_text("in canary with 10% of keys")
-    linus.get_by_role("button", name="Make active").click()
+    linus.get_by_role("button", name="Advance: make active").click()
     expect(linus.get_by_role("status")).to_contain_text("is active")
     linus.get_by_role("button", name="Fall back to Flat-LB").click()
     expect(linus.get_by_role("status")).to_contain_text("Fell back")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
@@ -23,7 +24,7 @@ def audit(request: HttpRequest, slug: str | None = None) -> HttpResponse:
     form = AuditFilterForm(request.GET)
     if fleet is not None:
         del form.fields["fleet"]
-    context = {"form": form, "page": None, "more": ""}
+    context: dict[str, Any] = {"form": form, "page": None, "more": ""}
     status = 200
     if form.is_valid():
         data = form.cleaned_data
