@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
@@ -38,8 +39,11 @@ PROBLEMS = {
     401: "Not signed in",
     403: "Not allowed",
     404: "Not found",
+    405: "This address has no such method",
+    406: "Only JSON is answered",
     409: "The state of things does not allow it",
     412: "Changed since it was read",
+    413: "The body is larger than a request may be",
     415: "Body of a type that is not accepted here",
     422: "Idempotency-Key used with another request",
     428: "If-Match is missing",
@@ -65,6 +69,22 @@ class Accepted(serializers.Serializer[Any]):
     replay = serializers.IntegerField(required=False)
 
 
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """`Authorization: Token crt_...` in the document."""
+
+    target_class = "planner.api.authentication.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        """An API key in the header Authorization."""
+        return {
+            "type": "apiKey",
+            "in": "header",
+            "name": "Authorization",
+            "description": "The word Token, a space, and an API token: `Token crt_...`",
+        }
+
+
 class ConsoleSchema(AutoSchema):
     """Adds to every operation what every operation may answer."""
 
@@ -84,9 +104,9 @@ class ConsoleSchema(AutoSchema):
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
-        codes = [400, 401, 403, 404]
+        codes = [400, 401, 403, 404, 405, 406]
         if self.method != "GET":
-            codes += [409, 412, 415, 422, 428]
+            codes += [409, 412, 413, 415, 422, 428]
         for code in codes:
             if str(code) not in bodies:
                 bodies[str(code)] = self._get_response_for_code(
