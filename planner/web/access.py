@@ -6,11 +6,26 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 
 from planner.errors import NotAllowed
 from planner.services import rights
+
+
+def fragment(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A part of a page that the page fetches again: whoever is signed out meanwhile is sent to sign in as a whole."""
+
+    @wraps(view)
+    def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.user.is_authenticated:
+            return view(request, *args, **kwargs)
+        if request.headers.get("HX-Request"):
+            return HttpResponse(headers={"HX-Refresh": "true"})
+        return redirect_to_login(request.get_full_path())
+
+    return inner
 
 
 def needs(right: str) -> Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]]:

@@ -139,7 +139,9 @@ def test_progress_is_shown_while_a_replay_runs_and_asks_for_a_reload_when_none_d
     form = {"loads_rps": "10 20 30", "seeds": "1", "arrivals": "poisson", "requests": "1000"}
     page = send(ada, "replay-new", plan, **form)
     assert "0 of 9 cells" in page.content.decode()
-    assert "HX-Refresh" not in ada.get(address)
+    assert "HX-Refresh" not in ada.get(address, {"state": "replaying"})
+    assert ada.get(address, {"state": "built"})["HX-Refresh"] == "true"  # the page shows an older state
+    assert Client().get(address, headers={"HX-Request": "true"})["HX-Refresh"] == "true"  # signed out meanwhile
 
 
 def test_charts_are_refused_to_the_anonymous_and_to_other_paths(sign_in, cast: Cast) -> None:

@@ -16,7 +16,7 @@ from planner.selectors.fleet_page import fleet_page
 from planner.selectors.home_page import recent_jobs
 from planner.services import fleets, jobs, rights, rollouts
 from planner.services.fleets import POLICY_FIELDS
-from planner.web.access import needs
+from planner.web.access import fragment, needs
 from planner.web.doors import act, action, expected_version, fill, find_fleet, fleet_render, person
 from planner.web.forms import FleetForm, PolicyForm
 
@@ -30,7 +30,7 @@ def fleet(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @require_GET
-@login_required
+@fragment
 def jobs_panel(request: HttpRequest, slug: str) -> HttpResponse:
     """The jobs of a fleet, fetched every second while one is open; when the last one ends the page is loaded anew."""
     found = find_fleet(slug)

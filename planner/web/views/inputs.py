@@ -51,9 +51,6 @@ def _import(request: HttpRequest, fleet: Any, data: dict[str, Any]) -> str:
     made = workloads.import_workload(acting_user=person(request), fleet=fleet, file=file, file_name=file.name, **data)
     requests = f" and {made.request_count:,} requests" if made.request_count else ""
     messages.success(request, f"Imported {made}: {made.key_count:,} keys{requests}.")
-    for notice in made.notices:
-        if notice["code"] == "one-key-dominates":
-            messages.warning(request, notice["message"])
     return reverse("workload", args=[fleet.slug, made.pk])
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from planner.models import Fleet, Plan, Rollout
 from planner.selectors.plan_page import plan_page, progress
 from planner.services import gates, plans, replays, reviews, rights, rollouts
-from planner.web.access import needs
+from planner.web.access import fragment, needs
 from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person
 from planner.web.forms import PlanForm, ReplayForm
 
@@ -86,12 +86,13 @@ def _may(user: Any, found: Plan) -> dict[str, bool]:
 
 
 @require_GET
-@login_required
+@fragment
 def plan_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """How far the plan's job is; when it ends the page is loaded anew."""
+    """How far the plan's job is; when it ends, or the plan's state is not the page's any more, the page is loaded anew."""
     shown = progress(get_object_or_404(Plan.objects.select_related("fleet"), fleet__slug=slug, number=number))
     response = render(request, "plans/progress.html", {**shown, "fleet": shown["plan"].fleet})
-    if not shown["open"]:
+    state = shown["plan"].state
+    if not shown["open"] or request.GET.get("state", state) != state:
         response["HX-Refresh"] = "true"
     return response
 
