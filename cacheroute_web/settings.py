@@ -183,6 +183,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {"DestinationState": "planner.models.Destination.State"},
 }
 
 # --- Security ---------------------------------------------------------------------------------------
