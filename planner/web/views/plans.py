@@ -88,7 +88,7 @@ def _may(user: Any, found: Plan) -> dict[str, bool]:
 @require_GET
 @fragment
 def plan_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """How far the plan's job is; when it ends, or the plan's state is not the page's any more, the page is loaded anew."""
+    """How far the plan's job is. When it ends, or the plan left the state that the page shows, the page loads anew."""
     shown = progress(get_object_or_404(Plan.objects.select_related("fleet"), fleet__slug=slug, number=number))
     response = render(request, "plans/progress.html", {**shown, "fleet": shown["plan"].fleet})
     state = shown["plan"].state
