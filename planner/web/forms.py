@@ -200,6 +200,17 @@ class PolicyForm(Styled):
     expected_version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
 
+class ServingForm(Styled):
+    """How a fleet serves from now on."""
+
+    engine_profile = forms.ChoiceField(help_text="Whatever was calibrated, replayed or approved before is stale then.")
+    expected_version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["engine_profile"].choices = [(p, p) for p in PROFILES]  # type: ignore[attr-defined]
+
+
 class FleetForm(PolicyForm):
     """A new fleet."""
 

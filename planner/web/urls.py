@@ -12,7 +12,6 @@ PLAN = FLEET + "plans/<int:number>/"
 
 urlpatterns = [
     path("", home.home, name="home"),
-    path("healthz/", home.healthz, name="healthz"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("audit/", audit.audit, name="audit"),
@@ -22,6 +21,7 @@ urlpatterns = [
     path(FLEET, fleets.fleet, name="fleet"),
     path(FLEET + "audit/", audit.audit, name="fleet-audit"),
     path(FLEET + "policy/", fleets.policy, name="fleet-policy"),
+    path(FLEET + "serving-profile/", fleets.serving_profile, name="fleet-serving"),
     path(FLEET + "fall-back/", fleets.fall_back, name="fall-back"),
     path(FLEET + "destinations/<int:index>/state/", fleets.destination_state, name="destination-state"),
     path(FLEET + "jobs/", fleets.jobs_panel, name="jobs-panel"),

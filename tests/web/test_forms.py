@@ -154,16 +154,18 @@ def test_a_fleet_is_created_from_lines_and_a_wrong_line_named(sign_in, cast: Cas
     form = {
         "slug": "gamma", "name": "Gamma", "engine_profile": "llama-3.1-8b-h100", "slo_p99_s": "2", "min_approvals": "2",
         "max_rates_age_days": "7", "max_imbalance": "1.5", "canary_weights": "0.01, 0.1, 0.5",
-        "destinations": "a http://a:8000\n\nb b:8000\n",
+        "destinations": "a http://10.0.0.1:8000\n\nb b:8000\n",
     }  # fmt: skip
     page = root.post(reverse("fleet-new"), form)
     assert page.status_code == 400
     assert page.context["form"].errors["destinations"] == ["Line 3: 'b:8000' is not an http or https URL."]
-    page = root.post(reverse("fleet-new"), {**form, "destinations": "a http://a:8000\nb https://b\n"}, follow=True)
+    page = root.post(
+        reverse("fleet-new"), {**form, "destinations": "a http://10.0.0.1:8000\nb https://b.example\n"}, follow=True
+    )
     assert texts(page) == ["Gamma was created. Flat-LB is live."]
     made = Fleet.objects.get(slug="gamma")
     assert (made.min_approvals, made.canary_weights) == (2, [0.01, 0.1, 0.5])
-    page = root.post(reverse("fleet-new"), {**form, "destinations": "a http://a"})
+    page = root.post(reverse("fleet-new"), {**form, "destinations": "a http://10.0.0.1"})
     assert page.status_code == 409
     assert page.context["form"].errors["slug"] == ["A fleet named 'gamma' exists already"]
 
@@ -180,6 +182,17 @@ def test_policy_changes_and_a_stale_form_is_refused(sign_in, cast: Cast, fleet: 
     assert "changed by somebody else" in page.content.decode()
     fleet.refresh_from_db()
     assert fleet.slo_p99_s == 2.5
+
+
+def test_the_serving_profile_is_changed_by_those_who_manage(sign_in, cast: Cast, fleet: Fleet) -> None:
+    address = reverse("fleet-serving", args=[fleet.slug])
+    assert sign_in(cast.linus).get(address).status_code == 403
+    form = {"engine_profile": "llama-3.1-8b-h100", "expected_version": fleet.version}
+    page = sign_in(cast.root).post(address, form, follow=True)
+    assert "is stale now" in texts(page)[0]
+    fleet.refresh_from_db()
+    assert fleet.serving_profile.engine_profile == "llama-3.1-8b-h100"
+    assert sign_in(cast.root).post(address, form).status_code == 412
 
 
 def test_a_destination_is_drained_and_a_stale_form_refused(sign_in, cast: Cast, fleet: Fleet) -> None:

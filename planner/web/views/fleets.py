@@ -18,7 +18,7 @@ from planner.services import fleets, jobs, rights, rollouts
 from planner.services.fleets import POLICY_FIELDS
 from planner.web.access import fragment, needs
 from planner.web.doors import act, action, expected_version, fill, find_fleet, fleet_render, person
-from planner.web.forms import FleetForm, PolicyForm
+from planner.web.forms import FleetForm, PolicyForm, ServingForm
 
 
 @require_GET
@@ -85,6 +85,30 @@ def policy(request: HttpRequest, slug: str) -> HttpResponse:
             return answer
         status = answer
     context = {"form": form, "title": "Policy", "submit": "Change policy"}
+    return fleet_render(request, "fleets/form.html", found, context, status)
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+@needs(rights.MANAGE)
+def serving_profile(request: HttpRequest, slug: str) -> HttpResponse:
+    """Say that a fleet serves otherwise from now on."""
+    found = find_fleet(slug)
+    shown = {"engine_profile": found.serving_profile.engine_profile, "expected_version": found.version}
+    form = ServingForm(request.POST or None, initial=shown)
+    status = 200
+    if request.method == "POST":
+
+        def change(data: dict[str, Any]) -> str:
+            fleets.change_serving_profile(acting_user=person(request), fleet=found, **data)
+            messages.success(request, "The serving profile was changed. What was calibrated and replayed is stale now.")
+            return reverse("fleet", args=[slug])
+
+        answer = fill(request, form, change)
+        if isinstance(answer, HttpResponse):
+            return answer
+        status = answer
+    context = {"form": form, "title": "Serving profile", "submit": "Change serving profile"}
     return fleet_render(request, "fleets/form.html", found, context, status)
 
 

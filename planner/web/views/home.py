@@ -6,10 +6,8 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from planner.selectors.home_page import fleets_with_live, open_jobs, waiting_for
@@ -26,18 +24,6 @@ def home(request: HttpRequest) -> HttpResponse:
         "jobs": list(open_jobs()[:20]),
     }
     return render(request, "home.html", context)
-
-
-@require_GET
-@never_cache
-def healthz(request: HttpRequest) -> HttpResponse:
-    """200 when the database answers, else 503. No sign-in: load balancers ask."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except DatabaseError:
-        return HttpResponse("the database does not answer\n", status=503, content_type="text/plain")
-    return HttpResponse("ok\n", content_type="text/plain")
 
 
 def locked_out(request: HttpRequest, credentials: dict[str, Any] | None = None, *args: Any) -> HttpResponse:
