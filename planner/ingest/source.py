@@ -19,8 +19,10 @@ __all__ = ["MAX_BYTES", "MAX_LINE_CHARS", "TextSource", "open_text"]
 
 MAX_BYTES = 8 * 2**30
 MAX_LINE_CHARS = 16 * 2**20
+MAX_BLANK_LINES = 10_000
 _CHUNK = 2**20
 _PEEK_LINES = 1_000
+_PEEK_CHARACTERS = 1 << 20
 _MAGIC_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOMS = (
@@ -92,7 +94,7 @@ class TextSource:
         if name.lower().endswith(".gz") and head and not self._gzipped:
             message = "the name ends in .gz, but the content is not gzip-compressed."
             raise self.problem("not-gzip", message, value=head[:16])
-        self._lines = self._split(self._decoded())
+        self._lines = self._few_blanks(self._split(self._decoded()))
 
     @property
     def sha256(self) -> str:
@@ -115,14 +117,25 @@ class TextSource:
 
     def first_line(self) -> str:
         """Return the first line that is not blank without consuming it; "" when there is none near the front."""
-        while len(self._peeked) < _PEEK_LINES:
+        held = 0
+        while len(self._peeked) < _PEEK_LINES and held < _PEEK_CHARACTERS:
             line = next(self._lines, None)
             if line is None:
                 return ""
             self._peeked.append(line)
             if not line.isspace():
                 return line
+            held += len(line)
         return ""
+
+    def _few_blanks(self, lines: Iterator[str]) -> Iterator[str]:
+        """Pass lines on; a small compressed file could otherwise hold hours of blank ones."""
+        blank = 0
+        for row, line in enumerate(lines, start=1):
+            blank = blank + 1 if line.isspace() else 0
+            if blank > MAX_BLANK_LINES:
+                raise self.problem("blank-lines", f"more than {MAX_BLANK_LINES:,} blank lines in a row.", row=row)
+            yield line
 
     def _chunks(self) -> Iterator[bytes]:
         stream: _HashedReader | gzip.GzipFile = self._reader

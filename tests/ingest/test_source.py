@@ -105,8 +105,19 @@ def test_garbage_after_gzip_is_a_problem():
     assert problem_of(gzip.compress(TABLE) + b"garbage").code == "corrupt-gzip"
 
 
+@pytest.mark.parametrize("head", [b"", b"key,rate\na,1\n"])
+def test_a_bomb_of_blank_lines_is_refused_soon(head):
+    problem = problem_of(gzip.compress(head + b"\n" * 50_000_000))
+    assert problem.code in ("blank-lines", "empty")
+
+
+def test_long_blank_lines_at_the_front_are_not_kept():
+    problem = problem_of(gzip.compress((b" " * 10_000_000 + b"\n") * 20))
+    assert problem.code == "empty"
+
+
 def test_gzip_bomb_stops_at_the_limit():
-    bomb = gzip.compress(b"key,rate\n" + b" \n" * 10_000_000)
+    bomb = gzip.compress(b"key,rate\n" + b"".join(b" \n" * 5_000 + b"k%d,1\n" % i for i in range(2_000)))
     assert len(bomb) < 100_000
     problem = problem_of(bomb, max_bytes=2_000_000)
     assert problem.code == "too-large"
