@@ -42,7 +42,13 @@ def logging_config(environment: str, level: str = "INFO") -> dict[str, Any]:
     )
     render: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
-        render += [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        render += [
+            structlog.processors.ExceptionRenderer(
+                # Never the locals of a frame: they hold passwords and tokens.
+                structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+            ),
+            structlog.processors.JSONRenderer(),
+        ]
     else:
         render.append(structlog.dev.ConsoleRenderer(colors=False))
     return {

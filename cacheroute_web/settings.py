@@ -47,6 +47,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "planner.middleware.HealthMiddleware",
+    "planner.middleware.ClientAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.middleware.gzip.GZipMiddleware",
@@ -133,6 +135,7 @@ FILE_UPLOAD_HANDLERS = [
     "planner.web.uploads.BoundedUploadHandler",
     "django.core.files.uploadhandler.TemporaryFileUploadHandler",
 ]
+IMPORT_MAX_BYTES = env.int("CACHEROUTE_IMPORT_MAX_BYTES", default=4 * 1024**3)  # after decompression
 IMPORT_MAX_KEYS = env.int("CACHEROUTE_IMPORT_MAX_KEYS", default=5_000_000)
 
 # --- Celery -----------------------------------------------------------------------------------------
@@ -143,6 +146,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 60,
     "unacked_restore_interval": 2,
     "unacked_restore_throttle": 1,
+    # Sending tries once: kombu would go on for 6 s, with a person waiting. Workers reconnect by rules of their own.
+    "max_retries": 0,
     "socket_connect_timeout": 2,
     "socket_timeout": 10,
 }
@@ -213,10 +218,13 @@ SECURE = env.bool("CACHEROUTE_TLS", default=ENVIRONMENT == "production")
 SESSION_COOKIE_SECURE = SECURE
 CSRF_COOKIE_SECURE = SECURE
 SECURE_SSL_REDIRECT = SECURE
-SECURE_REDIRECT_EXEMPT = [r"^healthz/$"]
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE else 0
-SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE
-SECURE_HSTS_PRELOAD = SECURE
+# Pinning sister hosts, or the whole domain in browsers' preload lists, is the operator's to decide.
+SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("CACHEROUTE_HSTS_SUBDOMAINS", default=False)
+SECURE_HSTS_PRELOAD = env.bool("CACHEROUTE_HSTS_PRELOAD", default=False)
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
+# Only these may say in X-Forwarded-For whom they speak for.
+TRUSTED_PROXIES = env.list("CACHEROUTE_TRUSTED_PROXIES", default=[])
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE else None
 
 LOGGING = logging_config(ENVIRONMENT)
