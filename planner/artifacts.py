@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import tempfile
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,12 +31,39 @@ def store(kind: str, table: pa.Table) -> Artifact:
     found = Artifact.objects.filter(digest=name).first()
     if found is None:
         found = Artifact(digest=name, kind=kind, size_bytes=len(data))
-    # The row alone is no proof: a restored database may be newer than its file store.
-    if not default_storage.exists(found.path):
-        default_storage.save(found.path, ContentFile(data))
+    # Neither the row nor a file of that name is proof: a crash or a full disk may have left half of it.
+    if not _holds(found.path, name, len(data)):
+        _write(found.path, data)
     if found.pk is None:
         found, _ = Artifact.objects.get_or_create(digest=name, defaults={"kind": kind, "size_bytes": len(data)})
     return found
+
+
+def _holds(path: str, digest: str, size: int) -> bool:
+    if not default_storage.exists(path) or default_storage.size(path) != size:
+        return False
+    with default_storage.open(path) as file:
+        return hashlib.sha256(file.read()).hexdigest() == digest
+
+
+def _write(path: str, data: bytes) -> None:
+    """Whole or not at all: in a folder by renaming a finished file; elsewhere as the storage does it."""
+    try:
+        target = Path(default_storage.path(path))
+    except NotImplementedError:
+        default_storage.delete(path)
+        default_storage.save(path, ContentFile(data))
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(target)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
 
 
 def load(artifact: Artifact) -> pa.Table:
@@ -67,6 +97,18 @@ def load_rates(artifact: Artifact) -> tuple[list[str], np.ndarray]:
     """Key names and rates, in key-index order."""
     table = load(artifact)
     return table.column("key").to_pylist(), table.column("rate").to_numpy()
+
+
+def load_rate_vector(artifact: Artifact) -> np.ndarray:
+    """The rates alone: naming a million keys takes longer than planning them."""
+    vector: np.ndarray = load(artifact).column("rate").to_numpy()
+    return vector
+
+
+def load_prefix_tokens(artifact: Artifact) -> np.ndarray | None:
+    """Prompt-prefix tokens of each key, where the rates came with them."""
+    table = load(artifact)
+    return table.column("prefix_tokens").to_numpy() if "prefix_tokens" in table.column_names else None
 
 
 def store_trace(trace: Trace) -> Artifact:

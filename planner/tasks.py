@@ -6,7 +6,7 @@ import structlog
 from celery import shared_task
 
 from planner.errors import JobFailed, Refused
-from planner.services import jobs, plans, replays
+from planner.services import cells, jobs, plans
 
 log = structlog.get_logger(__name__)
 
@@ -16,6 +16,10 @@ def build_plan(job_id: int) -> None:
     """Build the plan of a job."""
     with jobs.claimed(job_id) as job:
         if job is None:
+            return
+        if job.attempt > jobs.MAX_ATTEMPTS:
+            message = f"its worker died {jobs.MAX_ATTEMPTS} times; is there memory enough for this workload?"
+            plans.build_failed(job, message=message, crashed=True)
             return
         try:
             plans.build_plan(job)
@@ -27,9 +31,9 @@ def build_plan(job_id: int) -> None:
 
 
 @shared_task(name="planner.run_cell")
-def run_cell(cell_id: int) -> None:
-    """Run one cell of a replay."""
-    replays.run_cell(cell_id)
+def run_cell(replay_id: int) -> None:
+    """Run the next cell of a replay."""
+    cells.run_next_cell(replay_id)
 
 
 @shared_task(name="planner.sweep_jobs")

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group, User
 
 from planner.ingest import ImportedWorkload
 from planner.models import Calibration, Fleet, GateEvaluation, Job, Plan, Replay, Workload
-from planner.services import calibrations, fleets, gates, plans, replays, reviews, workloads
+from planner.services import calibrations, cells, fleets, gates, plans, replays, reviews, workloads
 from planner.services.jobs import claimed
 from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_key_names, synthetic_trace
 
@@ -124,7 +124,7 @@ def run_replay(cast: Cast, plan: Plan, **options: Any) -> Replay:
     """Replay a built plan, every cell in this process; the checklist is evaluated at the end."""
     row, _job = replays.start_replay(acting_user=cast.ada, plan=plan, **{**REPLAY, **options})
     for cell in row.cells.all():
-        replays.run_cell(cell.pk)
+        cells.run_cell(cell.pk)
     return Replay.objects.get(pk=row.pk)
 
 

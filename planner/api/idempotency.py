@@ -42,11 +42,12 @@ def claim(request: Request, key: str) -> IdempotencyRecord:
     wanted = request_digest(request)
     now = timezone.now()
     IdempotencyRecord.objects.filter(created_at__lt=now - KEPT).delete()
-    mine = IdempotencyRecord.objects.filter(user_id=request.user.pk, key=key)
+    user_id = int(request.user.pk or 0)
+    mine = IdempotencyRecord.objects.filter(user_id=user_id, key=key)
     mine.filter(status=None, created_at__lt=now - STALE).delete()
     try:
         with transaction.atomic():
-            return IdempotencyRecord.objects.create(user_id=request.user.pk, key=key, request_digest=wanted)
+            return IdempotencyRecord.objects.create(user_id=user_id, key=key, request_digest=wanted)
     except IntegrityError:
         known = mine.first()
     if known is not None and known.request_digest != wanted:

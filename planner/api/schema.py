@@ -69,7 +69,7 @@ class Accepted(serializers.Serializer[Any]):
     replay = serializers.IntegerField(required=False)
 
 
-class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class TokenScheme(OpenApiAuthenticationExtension):
     """`Authorization: Token crt_...` in the document."""
 
     target_class = "planner.api.authentication.TokenAuthentication"

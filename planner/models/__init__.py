@@ -7,15 +7,17 @@ from planner.models.calibration import Calibration
 from planner.models.fleet import Destination, Fleet
 from planner.models.gate import GateEvaluation, GateItem
 from planner.models.job import Job
-from planner.models.plan import Plan
-from planner.models.replay import Replay, ReplayCell
-from planner.models.rollout import Rollout, RolloutStep
+from planner.models.plan import Plan, PlanState
+from planner.models.replay import BASELINE, CANDIDATE, Replay, ReplayCell
+from planner.models.rollout import Rollout, RolloutState, RolloutStep
 from planner.models.serving import ServingProfile
 from planner.models.telemetry import DriftCheck, TelemetryWindow
 from planner.models.token import ApiToken, IdempotencyRecord
 from planner.models.workload import Workload
 
 __all__ = [
+    "BASELINE",
+    "CANDIDATE",
     "ApiToken",
     "Approval",
     "Artifact",
@@ -29,9 +31,11 @@ __all__ = [
     "IdempotencyRecord",
     "Job",
     "Plan",
+    "PlanState",
     "Replay",
     "ReplayCell",
     "Rollout",
+    "RolloutState",
     "RolloutStep",
     "ServingProfile",
     "TelemetryWindow",

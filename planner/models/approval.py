@@ -31,7 +31,10 @@ class Approval(models.Model):
         ordering = ["-id"]
         triggers = immutable()
         constraints = [
-            models.UniqueConstraint(F("evaluation"), F("approver"), name="approval_once_a_person"),
+            # By evidence, not by evaluation: judging the same facts again takes nobody's vote away.
+            models.UniqueConstraint(
+                F("plan"), F("evidence_digest"), F("approver"), F("decision"), name="approval_once_a_person"
+            ),
             models.CheckConstraint(
                 condition=Q(decision="reject") | (~Q(approver=F("author")) & ~Q(approver=F("submitter"))),
                 name="approval_by_another_person",

@@ -27,11 +27,10 @@ class Versioned(models.Model):
         self.save(update_fields=[*fields, "version", "updated_at"])
 
 
-def immutable(*, delete: bool = False) -> list[Any]:
-    """Triggers that refuse UPDATE (and DELETE) on rows that are results."""
-    operation = pgtrigger.Update
-    triggers = [pgtrigger.Protect(name="no_update", operation=operation)]
-    if not delete:
+def immutable(*, allow_delete: bool = False) -> list[Any]:
+    """Triggers that refuse UPDATE, and DELETE unless retention may remove such rows, on rows that are results."""
+    triggers = [pgtrigger.Protect(name="no_update", operation=pgtrigger.Update)]
+    if not allow_delete:
         triggers.append(pgtrigger.Protect(name="no_delete", operation=pgtrigger.Delete))
     return triggers
 
@@ -48,6 +47,11 @@ def append_only() -> list[Any]:
             func="RAISE EXCEPTION 'this table is append-only: TRUNCATE refused';",
         ),
     ]
+
+
+def known_state(choices: type[models.TextChoices], name: str, field: str = "state") -> models.CheckConstraint:
+    """Only the states that the code knows."""
+    return models.CheckConstraint(condition=models.Q(**{f"{field}__in": list(choices.values)}), name=name)
 
 
 class StateMachine(models.TextChoices):

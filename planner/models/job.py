@@ -4,8 +4,17 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from planner.models.base import TRANSITIONS, StateMachine
+from planner.models.base import TRANSITIONS, StateMachine, known_state
 from planner.models.fleet import Fleet
+
+
+class JobState(StateMachine):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed", "failed (expected)"
+    ERRORED = "errored", "errored (crash)"
+    CANCELLED = "cancelled"
 
 
 class Job(models.Model):
@@ -14,15 +23,8 @@ class Job(models.Model):
     class Kind(models.TextChoices):
         BUILD_PLAN = "build_plan", "build plan"
         REPLAY = "replay", "replay"
-        CALIBRATE = "calibrate", "calibrate"
 
-    class State(StateMachine):
-        QUEUED = "queued"
-        RUNNING = "running"
-        SUCCEEDED = "succeeded"
-        FAILED = "failed", "failed (expected)"
-        ERRORED = "errored", "errored (crash)"
-        CANCELLED = "cancelled"
+    State = JobState
 
     OPEN = ("queued", "running")
 
@@ -48,6 +50,7 @@ class Job(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [
+            known_state(JobState, "job_state_known"),
             models.UniqueConstraint(
                 fields=["kind", "subject_id"],
                 condition=Q(state__in=["queued", "running"], subject_id__isnull=False),
@@ -71,7 +74,7 @@ class Job(models.Model):
         return self.state in self.OPEN
 
 
-TRANSITIONS[Job.State] = {
+TRANSITIONS[JobState] = {
     "queued": ("running", "cancelled", "failed", "errored"),
     "running": ("succeeded", "failed", "errored", "cancelled", "queued"),
 }

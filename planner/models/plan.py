@@ -1,14 +1,29 @@
 from __future__ import annotations
 
+import pgtrigger
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
 from planner.models.artifact import Artifact
-from planner.models.base import DIGEST_LENGTH, TRANSITIONS, StateMachine, Versioned
+from planner.models.base import DIGEST_LENGTH, TRANSITIONS, StateMachine, Versioned, known_state
 from planner.models.calibration import Calibration
 from planner.models.fleet import Fleet
 from planner.models.workload import Workload
+
+
+class PlanState(StateMachine):
+    QUEUED = "queued"
+    BUILDING = "building"
+    BUILT = "built"
+    REPLAYING = "replaying"
+    REPLAYED = "replayed"
+    IN_REVIEW = "in_review", "in review"
+    APPROVED = "approved"
+    RETIRED = "retired"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
 
 
 class Plan(Versioned):
@@ -21,19 +36,7 @@ class Plan(Versioned):
         CACHEROUTE = "cacheroute", "CacheRoute"
         FLAT = "flat", "Flat-LB"
 
-    class State(StateMachine):
-        QUEUED = "queued"
-        BUILDING = "building"
-        BUILT = "built"
-        REPLAYING = "replaying"
-        REPLAYED = "replayed"
-        IN_REVIEW = "in_review", "in review"
-        APPROVED = "approved"
-        RETIRED = "retired"
-        FAILED = "failed"
-        REJECTED = "rejected"
-        CANCELLED = "cancelled"
-        EXPIRED = "expired"
+    State = PlanState
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="plans")
     number = models.PositiveIntegerField(help_text="Counts up within the fleet; Flat-LB is 0")
@@ -56,7 +59,18 @@ class Plan(Versioned):
 
     class Meta:
         ordering = ["-id"]
+        triggers = [
+            # What was judged and approved is what is published: a table, once there, stays with its inputs.
+            pgtrigger.Protect(
+                name="built_is_final",
+                operation=pgtrigger.UpdateOf(
+                    "table_id", "parameters", "workload_id", "calibration_id", "fingerprint", "author_id"
+                ),
+                condition=pgtrigger.Q(old__table__isnull=False),
+            ),
+        ]
         constraints = [
+            known_state(PlanState, "plan_state_known"),
             models.UniqueConstraint(F("fleet"), F("number"), name="plan_number_once_a_fleet"),
             models.UniqueConstraint(fields=["fleet"], condition=Q(kind="flat"), name="plan_one_flat_a_fleet"),
             models.CheckConstraint(
@@ -79,12 +93,14 @@ class Plan(Versioned):
         return "Flat-LB" if self.kind == self.Kind.FLAT else f"Plan {self.number}"
 
 
-TRANSITIONS[Plan.State] = {
+TRANSITIONS[PlanState] = {
     "queued": ("building", "failed", "cancelled"),
     "building": ("built", "failed", "cancelled"),
-    "built": ("replaying", "cancelled", "expired"),
+    "built": ("replaying", "cancelled"),
+    # A replay that fails or is cancelled gives the plan back as it was, and so may a review.
     "replaying": ("replayed", "built", "cancelled"),
-    "replayed": ("replaying", "in_review", "cancelled", "expired"),
-    "in_review": ("approved", "rejected", "replayed", "cancelled", "expired"),
-    "approved": ("retired", "expired"),
+    "replayed": ("replaying", "in_review", "cancelled"),
+    "in_review": ("approved", "rejected", "replayed"),
+    # In review again when what was approved is not what is true any more (ADR 2).
+    "approved": ("in_review", "replaying", "retired"),
 }

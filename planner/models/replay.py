@@ -4,19 +4,26 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
-from planner.models.base import DIGEST_LENGTH, Versioned
+from planner.models.base import DIGEST_LENGTH, Versioned, known_state
 from planner.models.plan import Plan
 from planner.models.workload import Workload
+
+# The two policies without which nothing is compared.
+BASELINE = "flat-lb"
+CANDIDATE = "cacheroute"
+
+
+class ReplayState(models.TextChoices):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class Replay(Versioned):
     """Candidate and Flat-LB (and others) replayed on the same arrivals, at several loads and seeds."""
 
-    class State(models.TextChoices):
-        RUNNING = "running"
-        SUCCEEDED = "succeeded"
-        FAILED = "failed"
-        CANCELLED = "cancelled"
+    State = ReplayState
 
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="replays")
     workload = models.ForeignKey(Workload, on_delete=models.PROTECT, related_name="replays")
@@ -38,6 +45,7 @@ class Replay(Versioned):
     class Meta:
         ordering = ["-id"]
         constraints = [
+            known_state(ReplayState, "replay_state_known"),
             models.UniqueConstraint(fields=["plan"], condition=Q(state="running"), name="replay_one_running_a_plan"),
             models.CheckConstraint(condition=Q(slo_p99_s__gt=0), name="replay_slo_positive"),
         ]
@@ -46,15 +54,18 @@ class Replay(Versioned):
         return f"Replay {self.pk} of {self.plan}"
 
 
+class CellState(models.TextChoices):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
 class ReplayCell(models.Model):
     """One policy at one load with one seed: the unit of work of a replay."""
 
-    class State(models.TextChoices):
-        QUEUED = "queued"
-        RUNNING = "running"
-        SUCCEEDED = "succeeded"
-        FAILED = "failed"
-        CANCELLED = "cancelled"
+    State = CellState
 
     replay = models.ForeignKey(Replay, on_delete=models.PROTECT, related_name="cells")
     policy = models.CharField(max_length=20)
@@ -70,6 +81,7 @@ class ReplayCell(models.Model):
     class Meta:
         ordering = ["replay", "load_rps", "policy", "seed"]
         constraints = [
+            known_state(CellState, "replay_cell_state_known"),
             models.UniqueConstraint(F("replay"), F("policy"), F("load_rps"), F("seed"), name="replay_cell_once"),
             models.CheckConstraint(condition=Q(load_rps__gt=0), name="replay_cell_load_positive"),
         ]

@@ -4,20 +4,23 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
-from planner.models.base import TRANSITIONS, StateMachine, Versioned
+from planner.models.base import TRANSITIONS, StateMachine, Versioned, immutable, known_state
 from planner.models.fleet import Fleet
 from planner.models.plan import Plan
+
+
+class RolloutState(StateMachine):
+    CANARY = "canary"
+    ACTIVE = "active"
+    SUPERSEDED = "superseded"
+    ROLLED_BACK = "rolled_back", "rolled back"
+    ABORTED = "aborted"
 
 
 class Rollout(Versioned):
     """A plan on its way to traffic and its time there. A fleet has one active rollout and at most one canary."""
 
-    class State(StateMachine):
-        CANARY = "canary"
-        ACTIVE = "active"
-        SUPERSEDED = "superseded"
-        ROLLED_BACK = "rolled_back", "rolled back"
-        ABORTED = "aborted"
+    State = RolloutState
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="rollouts")
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="rollouts")
@@ -31,6 +34,7 @@ class Rollout(Versioned):
     class Meta:
         ordering = ["-id"]
         constraints = [
+            known_state(RolloutState, "rollout_state_known"),
             models.UniqueConstraint(fields=["fleet"], condition=Q(state="active"), name="rollout_one_active_a_fleet"),
             models.UniqueConstraint(fields=["fleet"], condition=Q(state="canary"), name="rollout_one_canary_a_fleet"),
             models.CheckConstraint(condition=Q(weight__gt=0, weight__lte=1), name="rollout_weight_a_share"),
@@ -47,7 +51,7 @@ class Rollout(Versioned):
         return f"{self.plan} on {self.fleet}: {self.state}"
 
 
-TRANSITIONS[Rollout.State] = {
+TRANSITIONS[RolloutState] = {
     "canary": ("active", "aborted"),
     "active": ("superseded", "rolled_back"),
 }
@@ -64,6 +68,7 @@ class RolloutStep(models.Model):
 
     class Meta:
         ordering = ["rollout", "number"]
+        triggers = immutable()
         constraints = [
             models.UniqueConstraint(F("rollout"), F("number"), name="rollout_step_once"),
             models.CheckConstraint(condition=Q(weight__gt=0, weight__lte=1), name="rollout_step_weight_a_share"),

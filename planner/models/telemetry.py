@@ -24,7 +24,7 @@ class TelemetryWindow(models.Model):
 
     class Meta:
         ordering = ["-started_at", "-id"]
-        triggers = immutable(delete=True)
+        triggers = immutable(allow_delete=True)
         constraints = [
             models.UniqueConstraint(
                 F("fleet"), F("source"), F("arm"), F("started_at"), name="telemetry_window_once_a_source"
@@ -51,7 +51,7 @@ class DriftCheck(models.Model):
 
     class Meta:
         ordering = ["-id"]
-        triggers = immutable(delete=True)
+        triggers = immutable(allow_delete=True)
         constraints = [
             models.CheckConstraint(condition=Q(verdict__in=["within", "left", "missing"]), name="drift_verdict_known"),
         ]

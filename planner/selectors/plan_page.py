@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.models import GateEvaluation, Job, Plan, Replay
+from planner.models import BASELINE, GateEvaluation, Job, Plan, Replay
 from planner.selectors.audit_page import plan_timeline
-from planner.selectors.verdicts import BASELINE
 
 # How policies are called on pages, in the order in which they are shown.
 POLICY_NAMES = {

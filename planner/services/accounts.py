@@ -13,11 +13,14 @@ FIRST_ACCOUNTS = {"admin": "admin", "planner": "planner", "approver": "approver"
 
 @transaction.atomic
 def create_first_accounts() -> dict[str, str]:
-    """Create the accounts that do not exist yet; returns their passwords, which are stored nowhere else."""
+    """Create the first accounts where nobody has one; returns their passwords, which are stored nowhere else.
+
+    Where somebody has, nothing is created: an account that was renamed or removed on purpose stays away.
+    """
+    if User.objects.exists():
+        return {}
     made = {}
     for name, group in FIRST_ACCOUNTS.items():
-        if User.objects.filter(username=name).exists():
-            continue
         made[name] = password = secrets.token_urlsafe(12)
         if name == "admin":
             user = User.objects.create_superuser(name, password=password)

@@ -14,6 +14,7 @@ from planner.models import AuditEvent, Fleet
 ACTIONS: dict[str, str] = {
     "fleet.created": "created the fleet",
     "fleet.policy_changed": "changed the fleet's policy",
+    "fleet.serving_profile_changed": "changed the fleet's serving profile",
     "fleet.destination_changed": "changed a destination",
     "fleet.fell_back": "fell back to Flat-LB",
     "workload.imported": "imported a workload",
@@ -23,6 +24,8 @@ ACTIONS: dict[str, str] = {
     "plan.build_failed": "could not build the plan",
     "plan.cancelled": "cancelled the plan",
     "plan.submitted": "submitted the plan for review",
+    "plan.withdrawn": "took the plan back from review",
+    "plan.retired": "put the plan away",
     "plan.approved": "approved the plan",
     "plan.rejected": "rejected the plan",
     "replay.started": "started a replay",

@@ -11,7 +11,8 @@ from django.db import transaction
 from planner.errors import Invalid
 from planner.models import Calibration, Fleet, Workload
 from planner.services import audit, rights, traces
-from planner.simulation import PROFILES, calibrate
+from planner.services.engines import engine_of
+from planner.simulation import calibrate
 
 
 def _store(acting_user: User, fleet: Fleet, **fields: Any) -> Calibration:
@@ -40,11 +41,10 @@ def simulate_calibration(*, acting_user: User, fleet: Fleet, workload: Workload,
         raise Invalid("this workload belongs to another fleet", field="workload")
     _check_margin(margin)
     destinations = fleet.destinations.count()
-    trace, synthetic = traces.trace_of(workload)
     try:
-        result = calibrate(
-            PROFILES[fleet.serving_profile.engine_profile], trace, destinations=destinations, margin=margin
-        )
+        synthetic = traces.synthetic_settings(workload)
+        trace = traces.trace_of(workload, synthetic)
+        result = calibrate(engine_of(fleet.serving_profile), trace, destinations=destinations, margin=margin)
     except ValueError as error:
         raise Invalid(str(error), field="workload") from error
     with transaction.atomic():

@@ -14,6 +14,7 @@ from typing import Any
 PASS, FAIL, MISSING = "pass", "fail", "missing"
 MIN_LOADS = 3
 MIN_SEEDS = 3
+MIN_REQUESTS = 1_000  # measured requests a cell: ten of them lie beyond the p99
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ def measured_inputs(evidence: Evidence, now: dt.datetime) -> Judgement:
     """1. Per-key rates and a single-destination q_cap, measured and recent."""
     workload, calibration, policy = evidence["workload"], evidence["calibration"], evidence["policy"]
     age_days = (now - dt.datetime.fromisoformat(workload["measured_at"])).total_seconds() / 86_400
+    if age_days < -1 / 24:
+        return Judgement(MISSING, f"The rates claim to be measured in the future ({workload['measured_at']}).")
     numbers = {
         "rates_age_days": round(age_days, 2),
         "rates_simulated": workload["simulated"],
@@ -52,6 +55,10 @@ def measured_inputs(evidence: Evidence, now: dt.datetime) -> Judgement:
         what = " and ".join(simulated)
         return Judgement(MISSING, f"Simulated {what}: this fleet's policy wants measured ones.", numbers)
     note = f" Simulated {' and '.join(simulated)}, which this fleet's policy accepts." if simulated else ""
+    if not workload["measured_at_stated"]:
+        note += " When the rates were measured was not stated; the time of the import stands for it."
+    if calibration["source"] == "measured" and not calibration["sweep_points"]:
+        note += " q_cap was stated without the points of a sweep."
     return Judgement(PASS, f"Rates {age_days:.1f} days old, q_cap {calibration['q_cap']:g} requests/s.{note}", numbers)
 
 
@@ -70,6 +77,8 @@ def conservative_slots(evidence: Evidence, now: dt.datetime) -> Judgement:
     }
     if plan["slots_per_destination"] > calibration["warm_slots"]:
         return Judgement(FAIL, "W is above the calibrated allocation: admitted keys would evict each other.", numbers)
+    if plan["slots_per_destination"] >= calibration["slots_measured"] > 0:
+        return Judgement(FAIL, "W is all that was measured, without a margin: that is not conservative.", numbers)
     if plan["slots_used"] > plan["slots"]:
         return Judgement(FAIL, "The plan uses more warm slots than its budget.", numbers)
     if plan["cannot_fit"]:
@@ -96,7 +105,12 @@ def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
         "seeds": len(replay["seeds"]),
         "policies": replay["policies"],
         "synthetic_trace": replay["synthetic_trace"],
+        "measured_requests": replay["measured_requests"],
+        "earlier_replays": replay["earlier_replays"],
+        "slo_p99_s": replay["slo_p99_s"],
+        "refused": sum(row["refused"] for row in replay["cacheroute"]["loads"]),
     }
+    policy = evidence["policy"]
     lacking = [p for p in ("flat-lb", "cacheroute") if p not in replay["policies"]]
     if lacking:
         return Judgement(MISSING, f"Not replayed: {', '.join(lacking)}.", numbers)
@@ -105,6 +119,27 @@ def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
             MISSING,
             f"{len(replay['loads_rps'])} loads and {len(replay['seeds'])} seeds; the gate needs {MIN_LOADS} of each.",
             numbers,
+        )
+    if replay["measured_requests"] < MIN_REQUESTS:
+        few = replay["measured_requests"]
+        return Judgement(
+            MISSING, f"{few:,} measured requests a cell are too few for a p99; {MIN_REQUESTS:,} at least.", numbers
+        )
+    if replay["slo_p99_s"] != policy["slo_p99_s"]:
+        return Judgement(
+            MISSING,
+            f"Replayed for an SLO of {replay['slo_p99_s']:g} s; the fleet's is {policy['slo_p99_s']:g} s now.",
+            numbers,
+        )
+    if replay["synthetic_trace"] and not policy["accept_simulated"]:
+        return Judgement(
+            MISSING,
+            "The requests were synthesised from the rates: this fleet's policy wants a measured trace.",
+            numbers,
+        )
+    if numbers["refused"]:
+        return Judgement(
+            FAIL, f"{numbers['refused']:,} requests are larger than a whole cache and were refused.", numbers
         )
     if not any(row["p99_s"]["mean"] <= replay["slo_p99_s"] for row in replay["cacheroute"]["loads"]):
         return Judgement(FAIL, "The candidate misses the SLO at every replayed load.", numbers)
@@ -134,7 +169,10 @@ def better_than_flat(evidence: Evidence, now: dt.datetime) -> Judgement:
         )
         if min(mine["p99_s"]["mean"], flat["p99_s"]["mean"]) <= replay["slo_p99_s"]
     ]
-    better = [row for row in served if row["excludes_zero"] and row["mean"] < 0]
+    if any(row["half"] <= 1e-9 * abs(row["mean"]) for row in served if row["mean"]):
+        return Judgement(MISSING, "The seeds gave identical replays, so there is no interval: take other arrivals.")
+    # Better: with one chance in twenty over all loads together. Worse: at any single load.
+    better = [row for row in served if row["excludes_zero_all_loads"] and row["mean"] < 0]
     worse = [row for row in served if row["excludes_zero"] and row["mean"] > 0]
     hit = [row for row in against["hit_rate"] if row["excludes_zero"] and row["mean"] > 0]
     numbers = {
@@ -185,14 +223,26 @@ def fallback_armed(evidence: Evidence, now: dt.datetime) -> Judgement:
 def same_fingerprint(evidence: Evidence, now: dt.datetime) -> Judgement:
     """6. What serves now is what was calibrated, planned and replayed."""
     prints = evidence["fingerprints"]
-    numbers = {name: (value or "")[:12] for name, value in prints.items()}
+    numbers: dict[str, Any] = {name: (value or "")[:12] for name, value in prints.items()}
+    planned, up = evidence["plan"]["destinations"], evidence["destinations_up"]
+    numbers |= {"destinations_planned": len(planned), "destinations_up": len(up)}
     absent = [name for name, value in prints.items() if not value]
     if absent:
         return Judgement(MISSING, f"No fingerprint of the {', '.join(absent)}.", numbers)
     other = [name for name, value in prints.items() if value != prints["fleet"]]
     if other:
         return Judgement(FAIL, f"The serving profile changed since the {', '.join(other)}: run them again.", numbers)
-    return Judgement(PASS, "Model, precision, context, batching and cache allocation are those replayed.", numbers)
+    if planned != up:
+        return Judgement(
+            FAIL,
+            f"The plan is for {len(planned)} destinations; those that are up now are {len(up)} or others.",
+            numbers,
+        )
+    return Judgement(
+        PASS,
+        "Model, precision, context, batching and cache allocation are those replayed; so are the destinations.",
+        numbers,
+    )
 
 
 CHECKLIST: tuple[tuple[str, Callable[[Evidence, dt.datetime], Judgement]], ...] = (

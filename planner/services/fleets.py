@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.validators import URLValidator
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from planner.digests import digest
 from planner.errors import Conflict, Invalid
 from planner.models import Destination, Fleet, Plan, Rollout, RolloutStep, ServingProfile
 from planner.services import audit, rights
+from planner.services.locking import lock
 from planner.simulation import PROFILES
-
-POLICY_FIELDS = (
-    "slo_p99_s",
-    "min_approvals",
-    "max_rates_age_days",
-    "max_imbalance",
-    "accept_simulated",
-    "canary_weights",
-)
 
 
 def serving_profile(engine_profile: str, **overrides: Any) -> ServingProfile:
@@ -81,8 +77,18 @@ def create_fleet(
     names = [d[0] for d in destinations]
     if len(set(names)) != len(names):
         raise Invalid("destination names must differ", field="destinations")
+    for d_name, url in destinations:
+        if not 0 < len(d_name) <= 120:
+            raise Invalid("destination names have 1 to 120 characters", field="destinations")
+        try:
+            URLValidator(schemes=["http", "https"])(url)
+        except ValidationError as error:
+            raise Invalid(f"{d_name}: {url[:80]!r} is no http or https address", field="destinations") from error
     policy.setdefault("canary_weights", [0.1])
     check_policy(policy)
+    taken = Conflict(f"a fleet named {slug!r} exists already", code="exists", field="slug")
+    if Fleet.objects.filter(slug=slug).exists():
+        raise taken
     try:
         with transaction.atomic():
             fleet = Fleet.objects.create(
@@ -94,7 +100,9 @@ def create_fleet(
                 **policy,
             )
     except IntegrityError as error:
-        raise Conflict(f"a fleet named {slug!r} exists already", code="exists", field="slug") from error
+        if "slug" not in str(error):
+            raise
+        raise taken from error
     Destination.objects.bulk_create(
         Destination(fleet=fleet, index=index, name=d_name, url=url) for index, (d_name, url) in enumerate(destinations)
     )
@@ -120,27 +128,45 @@ def create_fleet(
 
 def check_policy(policy: dict[str, Any]) -> None:
     """Refuse values that no gate could be judged by, naming the field."""
-    for field in policy:
-        if field not in POLICY_FIELDS:
+    for field, value in policy.items():
+        if field not in _POLICY_RULES:
             raise Invalid(f"{field} is not part of a fleet's policy", field=field)
-    weights = policy.get("canary_weights")
-    if weights is not None:
-        numbers = isinstance(weights, list) and all(isinstance(w, (int, float)) for w in weights)
-        if not numbers or not weights or any(not 0 < w < 1 for w in weights) or sorted(set(weights)) != list(weights):
-            raise Invalid("give one or more rising shares between 0 and 1", field="canary_weights")
-    if "min_approvals" in policy and not policy["min_approvals"] >= 1:
-        raise Invalid("at least one approval is always needed", field="min_approvals")
-    if "slo_p99_s" in policy and not policy["slo_p99_s"] > 0:
-        raise Invalid("the SLO must be above 0 seconds", field="slo_p99_s")
-    if "max_imbalance" in policy and not policy["max_imbalance"] >= 1:
-        raise Invalid("max/mean is never below 1", field="max_imbalance")
+        holds, wanted = _POLICY_RULES[field]
+        if not holds(value):
+            raise Invalid(f"expected {wanted}", field=field)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _rising_shares(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(_number(w) and 0 < w < 1 for w in value)
+        and sorted(set(value)) == value
+    )
+
+
+_POLICY_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "slo_p99_s": (lambda v: _number(v) and 0 < v <= 86_400, "a number of seconds above 0"),
+    "min_approvals": (lambda v: _whole(v, 1, 100), "a whole number of people, at least 1"),
+    "max_rates_age_days": (lambda v: _whole(v, 1, 3_650), "a whole number of days, at least 1"),
+    "max_imbalance": (lambda v: _number(v) and v >= 1, "a number; max/mean is never below 1"),
+    "accept_simulated": (lambda v: isinstance(v, bool), "true or false"),
+    "canary_weights": (_rising_shares, "one or more rising shares between 0 and 1"),
+}
+POLICY_FIELDS = tuple(_POLICY_RULES)
 
 
 @transaction.atomic
 def change_policy(*, acting_user: User, fleet: Fleet, expected_version: int | None = None, **policy: Any) -> Fleet:
     """Change the policy. Evidence that was judged under the old one is stale from then on."""
-    from planner.services.locking import lock
-
     rights.require(acting_user, rights.MANAGE)
     check_policy(policy)
     fleet = lock(Fleet, fleet.pk, expected_version)
@@ -155,12 +181,32 @@ def change_policy(*, acting_user: User, fleet: Fleet, expected_version: int | No
 
 
 @transaction.atomic
+def change_serving_profile(
+    *, acting_user: User, fleet: Fleet, engine_profile: str, expected_version: int | None = None
+) -> Fleet:
+    """Say that the fleet serves otherwise now. Whatever was calibrated, replayed or approved before is stale then."""
+    rights.require(acting_user, rights.MANAGE)
+    profile = serving_profile(engine_profile)
+    fleet = lock(Fleet, fleet.pk, expected_version)
+    before = {"serving_profile": fleet.serving_profile.name, "fingerprint": fleet.serving_profile.fingerprint}
+    fleet.serving_profile = profile
+    fleet.bump("serving_profile")
+    audit.record(
+        "fleet.serving_profile_changed",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=fleet,
+        before=before,
+        after={"serving_profile": profile.name, "fingerprint": profile.fingerprint},
+    )
+    return fleet
+
+
+@transaction.atomic
 def set_destination_state(
     *, acting_user: User, destination: Destination, state: str, expected_version: int | None = None
 ) -> Destination:
     """Mark a destination up, draining or down; routers see it in the table they poll next."""
-    from planner.services.locking import lock
-
     rights.require(acting_user, rights.OPERATE)
     if state not in Destination.State.values:
         raise Invalid(f"{state!r} is not one of {', '.join(Destination.State.values)}", field="state")
@@ -184,8 +230,6 @@ def set_destination_state(
 
 def publish(fleet: Fleet) -> None:
     """Give the routing table a new version. Call it under the fleet's lock, in the change's transaction."""
-    from django.utils import timezone
-
     fleet.table_version += 1
     fleet.table_issued_at = timezone.now()
     fleet.bump("table_version", "table_issued_at")

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from planner.digests import digest
 from planner.errors import Conflict
-from planner.models import Fleet, GateEvaluation, GateItem, Plan, Replay
-from planner.services import audit
+from planner.models import CANDIDATE, Destination, Fleet, GateEvaluation, GateItem, Plan, Replay
+from planner.services import audit, rights
 from planner.services.checklist import CHECKLIST, PASS, Judgement
 from planner.services.fleets import POLICY_FIELDS
 
@@ -27,11 +27,15 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
     return {
         "format": "cacheroute.evidence/1",
         "fleet": fleet.slug,
+        "destinations_up": list(
+            fleet.destinations.filter(state=Destination.State.UP).order_by("index").values_list("index", flat=True)
+        ),
         "policy": {field: getattr(fleet, field) for field in POLICY_FIELDS},
         "plan": {
             "number": plan.number,
             "table_digest": plan.table.digest,
             "inputs_digest": plan.inputs_digest,
+            "destinations": plan.parameters["destinations"],
             "code_version": plan.code_version,
             "slots_per_destination": plan.parameters["slots_per_destination"],
             "slots": plan.parameters["slots"],
@@ -42,6 +46,7 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
             "rates_digest": workload.rates.digest,
             "trace_digest": workload.trace.digest if workload.trace else None,
             "measured_at": workload.measured_at.isoformat(),
+            "measured_at_stated": bool(workload.parameters.get("measured_at_stated", True)),
             "simulated": workload.simulated,
         },
         "calibration": {
@@ -51,6 +56,8 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
             "q_cap_censored": calibration.q_cap_censored,
             "warm_slots": calibration.warm_slots,
             "slots_measured": calibration.slots_measured,
+            "sweep_points": len(calibration.points),
+            "recorded_at": calibration.created_at.isoformat(),
         },
         "replay": _replay(replay),
         "envelope": _envelope(replay),
@@ -77,6 +84,8 @@ def _replay(replay: Replay | None) -> dict[str, Any] | None:
         "arrivals": replay.arrivals,
         "slo_p99_s": replay.slo_p99_s,
         "synthetic_trace": bool(replay.parameters.get("synthetic_trace")),
+        "measured_requests": int(replay.parameters["requests"] * (1 - replay.parameters["warmup"])),
+        "earlier_replays": replay.plan.replays.filter(state=Replay.State.SUCCEEDED, pk__lt=replay.pk).count(),
         "capacity": verdict["capacity"],
         "cacheroute": verdict["policies"]["cacheroute"],
         "flat": verdict["policies"]["flat-lb"],
@@ -88,18 +97,19 @@ def _envelope(replay: Replay | None) -> dict[str, Any] | None:
     """The range that the replay validated; outside it the fleet falls back (paper, section 5.7, item 5)."""
     if replay is None:
         return None
-    met = [
-        row["load_rps"]
-        for row in replay.verdict["policies"]["cacheroute"]["loads"]
-        if row["p99_s"]["mean"] <= replay.slo_p99_s
-    ]
+    met: list[float] = []
+    for row in replay.verdict["policies"][CANDIDATE]["loads"]:
+        # As capacity is read: a load counts only while every lower one meets the SLO too.
+        if row["p99_s"]["mean"] > replay.slo_p99_s:
+            break
+        met.append(row["load_rps"])
     if not met:
         return None
     active = max(cell.figures["active_keys"] for cell in replay.cells.filter(policy="cacheroute"))
     return {
         "p99_limit_s": replay.slo_p99_s,
-        "load_low_rps": min(replay.loads_rps),
-        "load_high_rps": max(met),
+        "load_low_rps": met[0],
+        "load_high_rps": met[-1],
         "active_keys": active,
     }
 
@@ -110,8 +120,14 @@ def judge(evidence: dict[str, Any]) -> list[Judgement]:
     return [check(evidence, now) for _, check in CHECKLIST]
 
 
+def evaluate_gate(*, acting_user: User, plan: Plan) -> GateEvaluation:
+    """Judge the plan now, because somebody with the right to plan asks for it."""
+    rights.require(acting_user, rights.PLAN)
+    return judge_plan(acting_user=acting_user, plan=plan)
+
+
 @transaction.atomic
-def evaluate_gate(*, acting_user: User | None, plan: Plan) -> GateEvaluation:
+def judge_plan(*, acting_user: User | None, plan: Plan) -> GateEvaluation:
     """Judge the plan now and store evidence, verdicts and digest. Older evaluations stay as they are."""
     from planner.services.plans import lock_plan
 

@@ -19,7 +19,6 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from planner.errors import Conflict
 from planner.models import Fleet, Job
@@ -29,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 # A message that was sent this long ago and led to nothing is sent again.
 RESEND_AFTER = dt.timedelta(seconds=20)
+# A build whose worker died this often is what kills workers.
+MAX_ATTEMPTS = 3
 
 
 def file_job(
@@ -44,7 +45,7 @@ def file_job(
     job = Job.objects.create(
         fleet=fleet, kind=kind, subject_id=subject_id, total=total, payload=payload or {}, created_by=acting_user
     )
-    transaction.on_commit(lambda: send(job))
+    transaction.on_commit(lambda: send(job), robust=True)
     return job
 
 
@@ -52,8 +53,8 @@ def send(job: Job) -> bool:
     """Tell the workers to look at the job. With the broker down the row waits for the sweep."""
     try:
         queue.send_job(job)
-    except OperationalError as error:
-        log.warning("broker_unreachable", job=job.pk, error=str(error))
+    except Exception as error:  # noqa: BLE001 - whatever the broker's client raises, the row is safe
+        log.warning("message_not_sent", job=job.pk, error=str(error))
         return False
     Job.objects.filter(pk=job.pk).update(dispatched_at=timezone.now())
     return True
@@ -80,7 +81,11 @@ def progress(job: Job, done: int, message: str = "") -> bool:
 
 def lock_mine(job: Job) -> bool:
     """Inside a transaction: lock the row and say whether it is still ours to finish."""
-    return Job.objects.select_for_update().filter(pk=job.pk, state=Job.State.RUNNING, attempt=job.attempt).exists()
+    return (
+        Job.objects.select_for_update(no_key=True)
+        .filter(pk=job.pk, state=Job.State.RUNNING, attempt=job.attempt)
+        .exists()
+    )
 
 
 def finish(job: Job, state: str, *, result: dict[str, Any] | None = None, error: str = "", message: str = "") -> bool:
@@ -104,7 +109,7 @@ def cancel_job(*, acting_user: User, job: Job) -> Job:
         plans.lock_plan(job.subject_id)
     elif job.kind == Job.Kind.REPLAY and job.subject_id is not None:
         replays.lock_replay(job.subject_id)
-    job = Job.objects.select_for_update().get(pk=job.pk)
+    job = Job.objects.select_for_update(no_key=True).get(pk=job.pk)
     if not job.is_open:
         raise Conflict(f"{job} is {job.get_state_display()} already")
     before = {"state": job.state}
@@ -128,19 +133,22 @@ def cancel_job(*, acting_user: User, job: Job) -> Job:
 
 def sweep() -> dict[str, int]:
     """Send again what nobody looks after. Safe to run at any time and more than once."""
-    from planner.services import replays
+    from planner.services import cells
 
-    sent = cells = 0
+    sent = requeued = 0
     stale = timezone.now() - RESEND_AFTER
     for job in Job.objects.filter(state__in=Job.OPEN).order_by("id"):
-        if job.kind == Job.Kind.REPLAY:
-            cells += replays.requeue_lost_cells(job)
-            if replays.is_stalled(job, stale):
+        try:
+            if job.kind == Job.Kind.REPLAY:
+                lost = cells.requeue_lost(job)
+                requeued += lost
+                if lost or cells.wants_messages(job, RESEND_AFTER):
+                    sent += send(job)
+                continue
+            unanswered = job.state == Job.State.QUEUED and job.dispatched_at is not None and job.dispatched_at < stale
+            orphaned = job.state == Job.State.RUNNING and locking.is_free(locking.JOB_SPACE, job.pk)
+            if job.dispatched_at is None or unanswered or orphaned:
                 sent += send(job)
-            continue
-        never_sent = job.dispatched_at is None
-        unanswered = job.state == Job.State.QUEUED and job.dispatched_at is not None and job.dispatched_at < stale
-        orphaned = job.state == Job.State.RUNNING and locking.is_free(locking.JOB_SPACE, job.pk)
-        if never_sent or unanswered or orphaned:
-            sent += send(job)
-    return {"sent": sent, "cells_requeued": cells}
+        except Exception:  # one job that cannot be swept must not keep the others from it
+            log.exception("sweep_failed", job=job.pk)
+    return {"sent": sent, "cells_requeued": requeued}

@@ -17,12 +17,15 @@ CELL_SPACE = 7302
 def lock(model: Any, pk: int, expected_version: int | None = None) -> Any:
     """The row, locked until the transaction ends.
 
+    The lock leaves the row's key alone (FOR NO KEY UPDATE): audit events and jobs that point to the row can be
+    written meanwhile, and do not deadlock with us.
+
     Raises
     ------
     StaleVersion
         When `expected_version` (from If-Match or a form) is no longer the row's.
     """
-    row = model.objects.select_for_update().get(pk=pk)
+    row = model.objects.select_for_update(no_key=True).get(pk=pk)
     if expected_version is not None and row.version != expected_version:
         raise StaleVersion(f"{row} was changed since you read it (version {row.version}, you have {expected_version}).")
     return row

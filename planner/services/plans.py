@@ -13,7 +13,7 @@ from django.db.models import Max
 from planner import artifacts
 from planner.digests import code_version, digest
 from planner.errors import Conflict, Invalid, JobFailed, Refused
-from planner.models import Calibration, Destination, Fleet, Job, Plan, Workload
+from planner.models import Calibration, Destination, Fleet, Job, Plan, PlanState, Workload
 from planner.routing import build_table
 from planner.services import audit, jobs, rights
 from planner.services.locking import lock
@@ -27,9 +27,9 @@ def lock_plan(pk: int, expected_version: int | None = None) -> Plan:
     return plan
 
 
-def move(plan: Plan, state: Plan.State, *fields: str) -> None:
+def move(plan: Plan, state: PlanState, *fields: str) -> None:
     """Change the state of a locked plan, refusing what its transitions do not allow."""
-    if not Plan.State(plan.state).may_become(state):
+    if not PlanState(plan.state).may_become(state):
         raise Conflict(f"{plan} is {plan.get_state_display()}; it cannot become {state.label}")
     plan.state = state
     plan.bump("state", *fields)
@@ -74,6 +74,11 @@ def order_plan(
         # Members of the table are positions in this list of the fleet's destination indices.
         "destinations": [d.index for d in up],
     }
+    if replay is not None:
+        from planner.services import replays
+
+        # Refused now, while somebody is looking, and not after the build.
+        replays.check_options(Plan(fleet=fleet, calibration=calibration, parameters=parameters), **replay)
     latest = fleet.plans.aggregate(n=Max("number"))["n"] or 0
     plan = Plan.objects.create(
         fleet=fleet,
@@ -184,9 +189,9 @@ def _replay_next(job: Job, plan: Plan) -> dict[str, Any]:
 def build_failed(job: Job, *, message: str, crashed: bool) -> None:
     """Record that a build could not be done."""
     plan = lock_plan(job.subject_id or 0)
-    state = Job.State.ERRORED if crashed else Job.State.FAILED
-    if not jobs.finish(job, state, error=message):
-        return
+    if not jobs.lock_mine(job):
+        return  # cancelled, or another worker has taken it over
+    jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)
     if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
         plan.failure = message
         move(plan, Plan.State.FAILED, "failure")

@@ -6,9 +6,12 @@ from celery import current_app
 
 from planner.models import Job, ReplayCell
 
+# Messages that one replay keeps in the queue: no fewer than it may have workers, no more than others can wait for.
+IN_FLIGHT = 8
+
 
 def send_job(job: Job) -> None:
-    """Send the messages of a job: one for a build, one for each open cell of a replay.
+    """Send the messages of a job: one for a build, a few for a replay (each runs a cell and sends itself on).
 
     Raises
     ------
@@ -16,13 +19,13 @@ def send_job(job: Job) -> None:
         When the broker cannot be reached.
     """
     if job.kind == Job.Kind.REPLAY:
-        queued = ReplayCell.objects.filter(replay=job.subject_id, state=ReplayCell.State.QUEUED).order_by("id")
-        for pk in queued.values_list("pk", flat=True):
-            send_cell(pk)
+        queued = ReplayCell.objects.filter(replay=job.subject_id, state=ReplayCell.State.QUEUED).count()
+        for _ in range(min(queued, IN_FLIGHT)):
+            send_cell(job.subject_id or 0)
     else:
         current_app.send_task("planner.build_plan", args=[job.pk])
 
 
-def send_cell(cell_id: int) -> None:
-    """Send the message of one cell."""
-    current_app.send_task("planner.run_cell", args=[cell_id])
+def send_cell(replay_id: int) -> None:
+    """Send a message that runs the replay's next cell."""
+    current_app.send_task("planner.run_cell", args=[replay_id])

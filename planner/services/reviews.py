@@ -15,10 +15,15 @@ from planner.services.plans import lock_plan, move
 
 @transaction.atomic
 def submit_plan(*, acting_user: User, plan: Plan, expected_version: int | None = None) -> Plan:
-    """Ask for a decision. Only a plan whose latest evaluation passed, on evidence still true, can be submitted."""
+    """Ask for a decision. Only a plan whose latest evaluation passed, on evidence still true, can be submitted.
+
+    An approved plan is submitted again when its approvals are for other evidence than what is true now.
+    """
     rights.require(acting_user, rights.PLAN)
     plan = lock_plan(plan.pk, expected_version)
-    current_evaluation(plan)
+    evaluation = current_evaluation(plan)
+    if plan.state == Plan.State.APPROVED and votes(plan, evaluation) >= plan.fleet.min_approvals:
+        raise Conflict(f"{plan} is approved on this very evidence already")
     plan.submitted_by = acting_user
     move(plan, Plan.State.IN_REVIEW, "submitted_by")
     audit.record("plan.submitted", acting_user=acting_user, fleet=plan.fleet, subject=plan, after={"state": plan.state})
@@ -95,7 +100,7 @@ def approve_plan(
             "The evidence was judged again since you read it; look at it once more.", code="evidence-stale"
         )
     approval = _decide(plan, evaluation, acting_user, Approval.Decision.APPROVE, comment)
-    approvals = evaluation.approvals.filter(decision=Approval.Decision.APPROVE).count()
+    approvals = votes(plan, evaluation)
     if approvals >= plan.fleet.min_approvals:
         move(plan, Plan.State.APPROVED)
     else:
@@ -136,6 +141,46 @@ def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version
     return decision
 
 
+def votes(plan: Plan, evaluation: GateEvaluation) -> int:
+    """Different people who approved this very evidence, however often it was judged."""
+    return plan.approvals.filter(decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest).count()
+
+
+@transaction.atomic
+def withdraw_plan(*, acting_user: User, plan: Plan, expected_version: int | None = None) -> Plan:
+    """Take a plan back from review."""
+    rights.require(acting_user, rights.PLAN)
+    plan = lock_plan(plan.pk, expected_version)
+    if plan.state != Plan.State.IN_REVIEW:
+        raise Conflict(f"{plan} is {plan.get_state_display()}, not in review")
+    move(plan, Plan.State.REPLAYED)
+    audit.record("plan.withdrawn", acting_user=acting_user, fleet=plan.fleet, subject=plan, after={"state": plan.state})
+    return plan
+
+
+@transaction.atomic
+def retire_plan(*, acting_user: User, plan: Plan, reason: str = "", expected_version: int | None = None) -> Plan:
+    """Put a plan away for good: an approved one is retired, one that never got that far is cancelled."""
+    rights.require(acting_user, rights.PLAN)
+    plan = lock_plan(plan.pk, expected_version)
+    if plan.kind == Plan.Kind.FLAT:
+        raise Conflict("Flat-LB is never put away: it is what a fleet falls back to")
+    if plan.rollouts.filter(state__in=["canary", "active"]).exists():
+        raise Conflict(f"{plan} carries traffic; fall back or replace it first", code="live")
+    if plan.state not in (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.APPROVED):
+        raise Conflict(f"{plan} is {plan.get_state_display()}; cancel its job or withdraw it first")
+    move(plan, Plan.State.RETIRED if plan.state == Plan.State.APPROVED else Plan.State.CANCELLED)
+    audit.record(
+        "plan.retired",
+        acting_user=acting_user,
+        fleet=plan.fleet,
+        subject=plan,
+        after={"state": plan.state},
+        reason=reason,
+    )
+    return plan
+
+
 def require_approved(plan: Plan) -> GateEvaluation:
     """The evaluation under which a plan is approved, checked again for a deploy.
 
@@ -147,11 +192,9 @@ def require_approved(plan: Plan) -> GateEvaluation:
     if plan.state != Plan.State.APPROVED:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not approved", code="not-approved")
     evaluation = current_evaluation(plan)
-    approvals = evaluation.approvals.filter(
-        decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest
-    )
-    if approvals.count() < plan.fleet.min_approvals:
+    if votes(plan, evaluation) < plan.fleet.min_approvals:
         raise Conflict(
-            "the approvals are for other evidence than the latest; ask for approval again", code="evidence-stale"
+            "the approvals are for other evidence than the latest; submit the plan for review again",
+            code="evidence-stale",
         )
     return evaluation

@@ -7,13 +7,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from planner.errors import Conflict
-from planner.models import Fleet, Plan, Rollout, RolloutStep
+from planner.models import Fleet, Plan, Rollout, RolloutState, RolloutStep
 from planner.services import audit, fleets, reviews, rights
 from planner.services.locking import lock
 
 
-def _end(rollout: Rollout, state: Rollout.State, reason: str) -> None:
-    if not Rollout.State(rollout.state).may_become(state):
+def _end(rollout: Rollout, state: RolloutState, reason: str) -> None:
+    if not RolloutState(rollout.state).may_become(state):
         raise Conflict(f"the rollout is {rollout.get_state_display()} already")
     rollout.state, rollout.ended_at, rollout.end_reason = state, timezone.now(), reason
     rollout.bump("state", "ended_at", "end_reason")
@@ -74,7 +74,7 @@ def advance_rollout(*, acting_user: User, rollout: Rollout, expected_version: in
         rollout.weight = higher[0]
         rollout.bump("weight")
     else:
-        active = fleet.rollouts.select_for_update().get(state=Rollout.State.ACTIVE)
+        active = fleet.rollouts.select_for_update(no_key=True).get(state=Rollout.State.ACTIVE)
         _end(active, Rollout.State.SUPERSEDED, f"superseded by {rollout.plan}")
         rollout.state, rollout.weight, rollout.activated_at = Rollout.State.ACTIVE, 1.0, timezone.now()
         rollout.bump("state", "weight", "activated_at")
@@ -126,10 +126,10 @@ def fall_back(*, acting_user: User, fleet: Fleet, reason: str = "") -> Rollout:
     """
     rights.require(acting_user, rights.OPERATE)
     fleet = lock(Fleet, fleet.pk)
-    live = list(fleet.rollouts.select_for_update().filter(state__in=["canary", "active"]))
+    live = list(fleet.rollouts.select_for_update(no_key=True).filter(state__in=["canary", "active"]))
     flat = fleet.plans.get(kind=Plan.Kind.FLAT)
-    active = next(r for r in live if r.state == Rollout.State.ACTIVE)
-    if live == [active] and active.plan_id == flat.pk:
+    active = next((r for r in live if r.state == Rollout.State.ACTIVE), None)
+    if active is not None and live == [active] and active.plan_id == flat.pk:
         return active
     before = [{"plan": r.plan.number, "state": r.state, "weight": r.weight} for r in live]
     for rollout in live:
@@ -137,7 +137,7 @@ def fall_back(*, acting_user: User, fleet: Fleet, reason: str = "") -> Rollout:
             _end(rollout, Rollout.State.ABORTED, reason or "fell back to Flat-LB")
         elif rollout.plan_id != flat.pk:
             _end(rollout, Rollout.State.ROLLED_BACK, reason or "fell back to Flat-LB")
-    if active.plan_id != flat.pk:
+    if active is None or active.plan_id != flat.pk:
         active = Rollout.objects.create(
             fleet=fleet,
             plan=flat,

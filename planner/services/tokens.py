@@ -63,7 +63,7 @@ def create_token(
 @transaction.atomic
 def revoke_token(*, acting_user: User, token: ApiToken) -> ApiToken:
     """Make the token useless from now on. Only its owner or an administrator finds it."""
-    token = ApiToken.objects.select_for_update().get(pk=token.pk)
+    token = ApiToken.objects.select_for_update(no_key=True).get(pk=token.pk)
     if token.revoked_at is None:
         token.revoked_at = timezone.now()
         token.save(update_fields=["revoked_at"])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from planner import artifacts
-from planner.models import Workload
+from planner.models import Artifact, Workload
 from planner.simulation import Blocks, Trace
 from planner.simulation.synthetic import Lengths, synthetic_trace
 
-# A workload of rates alone gets requests from them. Stated wherever their results are shown.
+# A workload of rates alone gets requests made from them: stated wherever their results are shown, and no
+# evidence for a fleet that wants measured ones.
 SYNTHETIC_REQUESTS = 20_000
 SYNTHETIC_ACTIVE_KEYS = 512
 SYNTHETIC_SEED = 1
@@ -23,29 +25,49 @@ SYNTHETIC_LENGTHS: dict[str, Any] = {
 }
 
 
-def trace_of(workload: Workload, *, requests: int | None = None) -> tuple[Trace, bool]:
-    """The first `requests` requests of the workload's trace, and whether they had to be synthesised from rates.
+def synthetic_settings(workload: Workload, requests: int | None = None) -> dict[str, Any] | None:
+    """How the requests of a workload without a trace are made; None when it has one. JSON-able.
 
     Raises
     ------
     ValueError
         When there is neither a trace nor any key with a rate above 0.
     """
-    if workload.trace is not None:
-        return first(artifacts.load_trace(workload.trace), requests), False
-    _, rates = artifacts.load_rates(workload.rates)
+    if workload.trace_id is not None:
+        return None
+    rates, prefix_tokens = artifacts.load_rate_vector(workload.rates), artifacts.load_prefix_tokens(workload.rates)
     positive = int(np.count_nonzero(rates))
     if not positive:
         raise ValueError("no key of this workload has a rate above 0, so there are no requests to replay")
-    trace = synthetic_trace(
-        rates,
-        requests=requests or SYNTHETIC_REQUESTS,
-        active_keys=min(SYNTHETIC_ACTIVE_KEYS, positive),
-        load_rps=float(rates.sum()),
-        seed=SYNTHETIC_SEED,
-        **SYNTHETIC_LENGTHS,
+    lengths = dict(SYNTHETIC_LENGTHS)
+    if prefix_tokens is not None and (prefix_tokens > 0).any():
+        median = float(np.average(prefix_tokens, weights=rates))
+        sigma, low = lengths["prefix_tokens"].sigma, min(512, max(1, int(median)))
+        lengths["prefix_tokens"] = Lengths(max(1.0, median), sigma, low, max(16_384, int(8 * median)))
+    return {
+        "requests": requests or SYNTHETIC_REQUESTS,
+        "active_keys": min(SYNTHETIC_ACTIVE_KEYS, positive),
+        "load_rps": float(rates.sum()),
+        "seed": SYNTHETIC_SEED,
+        **{name: list(value) for name, value in lengths.items()},
+    }
+
+
+def trace_of(workload: Workload, settings: dict[str, Any] | None, *, requests: int | None = None) -> Trace:
+    """The first `requests` requests of the workload's trace, or those that `synthetic_settings` describe."""
+    if workload.trace is not None:
+        return first(artifacts.load_trace(workload.trace), requests)
+    assert settings is not None  # synthetic_settings gave them
+    return _synthetic(
+        workload.rates.digest, tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(settings.items()))
     )
-    return trace, True
+
+
+@lru_cache(maxsize=2)
+def _synthetic(rates_digest: str, settings: tuple[tuple[str, Any], ...]) -> Trace:
+    rates = artifacts.load_rate_vector(Artifact.objects.get(digest=rates_digest))
+    options: dict[str, Any] = {k: Lengths(*v) if isinstance(v, tuple) else v for k, v in settings}
+    return synthetic_trace(rates, **options)
 
 
 def first(trace: Trace, n: int | None) -> Trace:

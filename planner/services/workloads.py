@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from planner import artifacts
 from planner.analysis import rate_shape
-from planner.errors import Conflict
+from planner.errors import Conflict, Invalid
 from planner.ingest import ImportedWorkload, read_workload
 from planner.models import Fleet, Workload
 from planner.services import audit, rights
@@ -49,6 +49,7 @@ def import_workload(
         block_tokens=block_tokens,
         strict=strict,
         max_keys=settings.IMPORT_MAX_KEYS,
+        max_bytes=settings.IMPORT_MAX_BYTES,
     )
     return store_workload(acting_user=acting_user, fleet=fleet, parsed=parsed, name=name, measured_at=measured_at)
 
@@ -65,7 +66,9 @@ def store_workload(
     """Store what was read (or generated: `simulated`), with the figures that searches and pages need."""
     rights.require(acting_user, rights.PLAN)
     name = name or _free_name(fleet, parsed.source_name)
-    # Files are written before the transaction: an orphan file is harmless, a row without its file is not.
+    stated = measured_at is not None
+    if measured_at is not None and measured_at > timezone.now() + dt.timedelta(hours=1):
+        raise Invalid("the rates cannot have been measured in the future", field="measured_at")
     with transaction.atomic():
         rates = artifacts.store_rates(parsed.key_names, parsed.rates, parsed.tenants, parsed.prefix_tokens)
         trace = artifacts.store_trace(parsed.trace) if parsed.trace is not None else None
@@ -78,7 +81,7 @@ def store_workload(
                     source_name=parsed.source_name[-255:],
                     source_sha256=parsed.source_sha256,
                     source_bytes=parsed.source_bytes,
-                    parameters=parsed.parameters,
+                    parameters={**parsed.parameters, "measured_at_stated": stated or simulated},
                     simulated=simulated,
                     measured_at=measured_at or timezone.now(),
                     window_s=parsed.window_s,

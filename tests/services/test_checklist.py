@@ -12,28 +12,32 @@ NOW = dt.datetime(2026, 3, 14, 10, 0, tzinfo=dt.UTC)
 
 
 def row(load, mean, half=0.1):
-    return {"load_rps": load, "mean": mean, "half": half, "excludes_zero": abs(mean) > half}
+    apart = abs(mean) > half
+    return {"load_rps": load, "mean": mean, "half": half, "excludes_zero": apart, "excludes_zero_all_loads": apart}
 
 
 def policy(*p99):
-    return {
-        "loads": [
-            {"load_rps": load, "p99_s": {"mean": p, "half": 0.1}} for load, p in zip((10, 20, 40), p99, strict=True)
-        ]
-    }
+    loads = zip((10, 20, 40), p99, strict=True)
+    return {"loads": [{"load_rps": load, "p99_s": {"mean": p, "half": 0.1}, "refused": 0} for load, p in loads]}
 
 
 def passing():
     return {
-        "policy": {"max_rates_age_days": 7, "max_imbalance": 1.5, "accept_simulated": False},
-        "workload": {"measured_at": "2026-03-13T10:00:00+00:00", "simulated": False},
+        "policy": {"max_rates_age_days": 7, "max_imbalance": 1.5, "accept_simulated": False, "slo_p99_s": 3.5},
+        "destinations_up": [0, 1, 2, 3],
+        "workload": {"measured_at": "2026-03-13T10:00:00+00:00", "measured_at_stated": True, "simulated": False},
         "calibration": {
             "source": "measured", "q_cap": 8.0, "q_cap_censored": "", "warm_slots": 48, "slots_measured": 60,
+            "sweep_points": 8,
         },
-        "plan": {"slots_per_destination": 48, "slots": 192, "slots_used": 190, "imbalance": 1.01, "cannot_fit": 0},
+        "plan": {
+            "slots_per_destination": 48, "slots": 192, "slots_used": 190, "imbalance": 1.01, "cannot_fit": 0,
+            "destinations": [0, 1, 2, 3],
+        },
         "replay": {
             "policies": ["flat-lb", "cacheroute"], "loads_rps": [10, 20, 40], "seeds": [1, 2, 3], "slo_p99_s": 3.5,
-            "synthetic_trace": False, "capacity": {"cacheroute": ">=40", "flat-lb": "10"},
+            "synthetic_trace": False, "measured_requests": 16_000, "earlier_replays": 0,
+            "capacity": {"cacheroute": ">=40", "flat-lb": "10"},
             "cacheroute": policy(1.0, 2.0, 3.0), "flat": policy(2.0, 9.0, 30.0),
             "against_flat": {
                 "p99_s": [row(10, -1.0), row(20, -7.0), row(40, -27.0)],
@@ -67,6 +71,7 @@ def test_complete_evidence_passes_all_six_items():
     ("changes", "expected"),
     [
         ({"workload__measured_at": "2026-03-06T10:00:00+00:00"}, FAIL),
+        ({"workload__measured_at": "2026-03-15T10:00:00+00:00"}, MISSING),
         ({"calibration__q_cap_censored": "right"}, MISSING),
         ({"calibration__q_cap_censored": "left"}, MISSING),
         ({"calibration__source": "simulated"}, MISSING),
@@ -88,6 +93,7 @@ def test_item_1_says_simulated_where_it_accepts_it():
     [
         ({"plan__slots_per_destination": 49}, FAIL),
         ({"plan__slots_used": 193}, FAIL),
+        ({"calibration__slots_measured": 48}, FAIL),
         ({"plan__imbalance": 1.51}, FAIL),
         ({"plan__imbalance": 1.5}, PASS),
         ({"plan__cannot_fit": 1}, FAIL),
@@ -104,6 +110,10 @@ def test_item_2_wants_w_within_what_was_measured_and_the_load_balanced(changes, 
         ({"replay__policies": ["cacheroute"]}, MISSING),
         ({"replay__seeds": [1, 2]}, MISSING),
         ({"replay__loads_rps": [10, 20]}, MISSING),
+        ({"replay__measured_requests": 999}, MISSING),
+        ({"policy__slo_p99_s": 2.0}, MISSING),
+        ({"replay__synthetic_trace": True}, MISSING),
+        ({"replay__synthetic_trace": True, "policy__accept_simulated": True}, PASS),
         ({"replay__cacheroute": policy(3.6, 4.0, 9.0)}, FAIL),
     ],
 )
@@ -165,6 +175,29 @@ def test_item_4_two_seeds_are_no_interval():
     assert verdict(checklist.better_than_flat, replay__seeds=[1, 2]).verdict == MISSING
 
 
+def test_item_4_identical_seeds_are_no_interval():
+    rows = [row(10, -1.0, 1e-16), row(20, -7.0, 1e-16), row(40, -27.0, 1e-16)]
+    assert verdict(checklist.better_than_flat, replay__against_flat__p99_s=rows).verdict == MISSING
+
+
+def test_item_4_one_load_of_several_must_be_better_beyond_the_chance_of_looking_at_several():
+    lucky = row(20, -0.3) | {"excludes_zero_all_loads": False}
+    found = verdict(
+        checklist.better_than_flat,
+        replay__against_flat__capacity_steps=EQUAL,
+        replay__against_flat__p99_s=[row(10, 0.01), lucky, row(40, 0.02)],
+    )
+    assert found.verdict == FAIL  # only the hit rate is higher
+
+
+def test_item_3_requests_that_no_destination_can_hold_fail_it():
+    candidate = policy(1.0, 2.0, 3.0)
+    candidate["loads"][1]["refused"] = 7
+    found = verdict(checklist.shadow_replay, replay__cacheroute=candidate)
+    assert found.verdict == FAIL
+    assert "7 requests" in found.explanation
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"), [({"envelope": None}, MISSING), ({"fallback": {"ready": False}}, FAIL)]
 )
@@ -175,6 +208,10 @@ def test_item_5_wants_a_validated_range_and_flat_lb_ready(changes, expected):
 @pytest.mark.parametrize("what", ["calibration", "plan", "replay"])
 def test_item_6_fails_when_the_serving_profile_changed_since(what):
     assert verdict(checklist.same_fingerprint, **{f"fingerprints__{what}": "0" * 64}).verdict == FAIL
+
+
+def test_item_6_fails_when_other_destinations_are_up_than_were_planned():
+    assert verdict(checklist.same_fingerprint, destinations_up=[0, 1, 2]).verdict == FAIL
 
 
 def test_item_6_is_missing_without_a_replay():

@@ -7,7 +7,7 @@ from planner import artifacts
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Job, Plan, Replay, ReplayCell
 from planner.routing import build_table
-from planner.services import plans, replays
+from planner.services import cells, plans, replays
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -101,9 +101,9 @@ def test_a_cell_that_is_delivered_twice_runs_once(cast, fleet):
     plan = make.built_plan(cast, fleet)
     row, _ = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     cell = row.cells.first()
-    replays.run_cell(cell.pk)
+    cells.run_cell(cell.pk)
     first = ReplayCell.objects.get(pk=cell.pk)
-    replays.run_cell(cell.pk)
+    cells.run_cell(cell.pk)
     assert ReplayCell.objects.get(pk=cell.pk).attempt == first.attempt == 1
 
 
@@ -111,7 +111,7 @@ def test_a_cell_runs_to_the_same_figures_again(cast, fleet):
     row = make.run_replay(cast, make.built_plan(cast, fleet))
     cell = row.cells.first()
     stored = cell.figures
-    again = replays._figures(cell)
+    again = cells.figures_of(cell)
     assert again == stored
 
 
@@ -121,32 +121,32 @@ def test_a_cancelled_replay_leaves_the_plan_built_and_its_open_cells_cancelled(c
     plan = make.built_plan(cast, fleet)
     row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     done = row.cells.first()
-    replays.run_cell(done.pk)
+    cells.run_cell(done.pk)
     cancel_job(acting_user=cast.ada, job=job)
     plan.refresh_from_db()
     assert plan.state == Plan.State.BUILT
     states = set(row.cells.exclude(pk=done.pk).values_list("state", flat=True))
     assert states == {"cancelled"}
-    replays.run_cell(row.cells.last().pk)
+    cells.run_cell(row.cells.last().pk)
     assert row.cells.last().state == "cancelled"
 
 
 def test_a_workload_of_rates_alone_is_replayed_on_synthesised_requests_and_says_so(cast, fleet):
     workload = make.make_workload(cast, fleet, with_trace=False)
     plan = make.built_plan(cast, fleet, workload=workload)
-    row = make.run_replay(cast, plan, requests=500)
-    assert row.parameters["synthetic_trace"] is True
+    row = make.run_replay(cast, plan, requests=2_000)
+    assert row.parameters["synthetic_trace"]["active_keys"] == 400
     item = make.evaluation_of(plan).items.get(number=3)
+    assert item.verdict == "missing"
     assert "synthesised" in item.explanation
 
 
 def test_a_replay_that_fails_says_which_cell_and_why(cast, fleet):
     plan = make.built_plan(cast, fleet)
     row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
-    # Another release of the engine's constants than this one has: no such profile.
     Replay.objects.filter(pk=row.pk).update(arrivals="no such process")
     for cell in row.cells.all():
-        replays.run_cell(cell.pk)
+        cells.run_cell(cell.pk)
     row.refresh_from_db()
     assert row.state == Replay.State.FAILED
     assert "no such process" in row.failure
@@ -165,6 +165,10 @@ def test_a_replay_that_fails_says_which_cell_and_why(cast, fleet):
         ({"requests": 1}, "requests"),
         ({"warmup": 1.0}, "warmup"),
         ({"arrivals": "psychic"}, "arrivals"),
+        ({"arrivals": "scaled"}, "seeds"),
+        ({"arrivals": "gamma"}, "cv"),
+        ({"arrivals": "gamma", "cv": 0.0}, "cv"),
+        ({"cv": 2.0}, "cv"),
         ({"loads_rps": [float(n) for n in range(1, 1000)]}, "loads_rps"),
     ],
 )

@@ -25,6 +25,7 @@ class Command(PlannerCommand):
         parser.add_argument("--seeds", type=int, nargs="+")
         parser.add_argument("--policies", nargs="+", choices=list(POLICIES))
         parser.add_argument("--arrivals", default="poisson", choices=replays.ARRIVALS)
+        parser.add_argument("--cv", type=float, help="coefficient of variation of gamma arrivals")
         parser.add_argument("--requests", type=int, default=20_000)
 
     def run(self, user: User, options: dict[str, Any]) -> None:
@@ -37,6 +38,7 @@ class Command(PlannerCommand):
             loads_rps=options["loads"],
             seeds=options["seeds"],
             arrivals=options["arrivals"],
+            cv=options["cv"],
             requests=options["requests"],
         )
         wait_for(job, self.stderr.write)
