@@ -37,8 +37,8 @@ def work() -> None:
     """Do what the workers do, in this process, until nothing is open."""
     for job in Job.objects.filter(state="queued", kind="build_plan"):
         build_plan(job.pk)
-    for pk in ReplayCell.objects.filter(state="queued").values_list("pk", flat=True):
-        run_cell(pk)
+    while cell := ReplayCell.objects.filter(state="queued").first():
+        run_cell(cell.replay_id)
 
 
 @pytest.mark.parametrize(("name", "content"), [("rates.csv", rates_csv()), ("trace.jsonl", mooncake_jsonl())])
