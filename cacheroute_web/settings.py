@@ -37,7 +37,6 @@ INSTALLED_APPS = [
     "django_filters",
     "django_htmx",
     "django_structlog",
-    "django_tables2",
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "pgtrigger",
@@ -50,8 +49,8 @@ MIDDLEWARE = [
     "planner.middleware.HealthMiddleware",
     "planner.middleware.ClientAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "django.middleware.gzip.GZipMiddleware",  # before WhiteNoise: the chart library is 5 MB as it is
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "django.middleware.gzip.GZipMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -116,7 +115,6 @@ USE_I18N = False
 USE_TZ = True
 
 STATIC_URL = "static/"
-STATIC_ROOT = HOME / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True  # no collectstatic step: `make run` and tests serve straight from the tree
 WHITENOISE_MAX_AGE = 3600
@@ -196,7 +194,7 @@ CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
         "script-src": [SELF, NONCE],
-        # AG Grid writes style elements of its own.
+        # Plotly writes style elements of its own.
         "style-src": [SELF, "'unsafe-inline'"],
         "img-src": [SELF, "data:", "blob:"],
         "font-src": [SELF, "data:"],

@@ -36,7 +36,7 @@ class State:
         self.home = home.absolute()
         try:
             self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name in ("log", "run", "artifacts", "numba", "static"):
+            for name in ("log", "run", "artifacts", "numba"):
                 (self.home / name).mkdir(exist_ok=True)
             self._lock = FileLock(self.home / "run.lock")
             self._lock.acquire()

@@ -192,7 +192,7 @@ class FiniteFloat(serializers.FloatField):
 
 class NewDestination(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=120)
-    url = serializers.URLField(max_length=500)
+    url = serializers.CharField(max_length=500)
 
 
 class PolicyInput(serializers.Serializer[Any]):
@@ -210,6 +210,10 @@ class FleetInput(PolicyInput):
     description = serializers.CharField(required=False, allow_blank=True, max_length=2000)
     engine_profile = serializers.CharField(max_length=80)
     destinations = NewDestination(many=True, allow_empty=False)
+
+
+class ServingProfileInput(serializers.Serializer[Any]):
+    engine_profile = serializers.CharField(max_length=80)
 
 
 class DestinationInput(serializers.Serializer[Any]):

@@ -68,7 +68,7 @@ class Migration(migrations.Migration):
                 ('updated_at', models.DateTimeField(auto_now=True)),
                 ('index', models.PositiveIntegerField()),
                 ('name', models.CharField(max_length=120)),
-                ('url', models.URLField(max_length=500)),
+                ('url', models.CharField(max_length=500)),
                 ('state', models.CharField(choices=[('up', 'Up'), ('draining', 'Draining'), ('down', 'Down')], default='up', max_length=10)),
                 ('weight', models.FloatField(default=1.0)),
             ],

@@ -57,7 +57,7 @@ class Destination(Versioned):
     fleet = models.ForeignKey(Fleet, on_delete=models.CASCADE, related_name="destinations")
     index = models.PositiveIntegerField()
     name = models.CharField(max_length=120)
-    url = models.URLField(max_length=500)
+    url = models.CharField(max_length=500)
     state = models.CharField(max_length=10, choices=State, default=State.UP)
     weight = models.FloatField(default=1.0)
 

@@ -205,3 +205,30 @@ def test_bars_show_planned_and_replayed_load_of_every_destination(sign_in, cast:
     assert bars[1]["customdata"] == row["requests_per_destination"]
     assert sum(bars[1]["y"]) == pytest.approx(4)
     assert [option["value"] for option in found["load"]["options"]] == ["4", "8", "24"]
+
+
+def test_a_plan_is_withdrawn_from_review_and_put_away_by_forms(sign_in, cast: Cast, replayed: Plan) -> None:
+    client = sign_in(cast.ada)
+    send(client, "plan-submit", replayed, expected_version=replayed.version)
+    replayed.refresh_from_db()
+    page = send(client, "plan-withdraw", replayed, expected_version=replayed.version)
+    assert "out of review" in page.content.decode()
+    replayed.refresh_from_db()
+    assert replayed.state == Plan.State.REPLAYED
+    send(client, "plan-retire", replayed, expected_version=replayed.version)
+    replayed.refresh_from_db()
+    assert replayed.state == Plan.State.CANCELLED
+
+
+def test_an_approved_plan_with_newer_evidence_asks_for_another_review(sign_in, cast: Cast, fleet: Fleet) -> None:
+    from planner.services import fleets
+
+    plan = make.approved_plan(cast, fleet)
+    client = sign_in(cast.ada)
+    address = reverse("plan", args=[plan.fleet.slug, plan.number])
+    assert "Submit for review" not in client.get(address).content.decode()
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4)
+    make.judge_again(cast, plan)
+    body = client.get(address).content.decode()
+    assert "cannot be deployed until it is approved again" in body
+    assert "Submit for review" in body

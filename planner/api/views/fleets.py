@@ -37,7 +37,13 @@ class FleetViewSet(ReadViewSet):
     lookup_field = "slug"
     fleet_path = "id"
     filterset_fields = ["slug", "accept_simulated"]
-    scopes = {"routing_table": "route", "fall_back": "deploy", "create": "deploy", "partial_update": "deploy"}
+    scopes = {
+        "routing_table": "route",
+        "fall_back": "deploy",
+        "serving_profile": "deploy",
+        "create": "deploy",
+        "partial_update": "deploy",
+    }
 
     @extend_schema(request=serializers.FleetInput, responses={201: serializers.FleetSerializer})
     def create(self, request: Request) -> Response:
@@ -59,6 +65,19 @@ class FleetViewSet(ReadViewSet):
         if not data:
             raise Invalid(f"name what to change, one or more of {', '.join(fleets.POLICY_FIELDS)}")
         fleets.change_policy(acting_user=self.person, fleet=fleet, expected_version=self.expected_version(), **data)
+        return self.answer(fleet)
+
+    @extend_schema(
+        request=serializers.ServingProfileInput, responses=CHANGED(serializers.FleetSerializer), parameters=[IF_MATCH]
+    )
+    @action(detail=True, methods=["post"], url_path="serving-profile")
+    def serving_profile(self, request: Request, slug: str) -> Response:
+        """Say that the fleet serves otherwise now; what was calibrated, replayed and approved before becomes stale."""
+        fleet = self.get_object()
+        data = self.accept(serializers.ServingProfileInput)
+        fleets.change_serving_profile(
+            acting_user=self.person, fleet=fleet, expected_version=self.expected_version(), **data
+        )
         return self.answer(fleet)
 
     @extend_schema(request=serializers.ReasonInput, responses={200: serializers.RolloutSerializer})

@@ -40,6 +40,25 @@ class PlanViewSet(ReadViewSet):
         reviews.submit_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version())
         return self.answer(plan)
 
+    @extend_schema(request=None, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH])
+    @action(detail=True, methods=["post"])
+    def withdraw(self, request: Request, pk: str) -> Response:
+        """Take the plan back from review."""
+        plan = self.get_object()
+        reviews.withdraw_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version())
+        return self.answer(plan)
+
+    @extend_schema(
+        request=serializers.ReasonInput, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH]
+    )
+    @action(detail=True, methods=["post"])
+    def retire(self, request: Request, pk: str) -> Response:
+        """Put the plan away for good."""
+        plan = self.get_object()
+        data = self.accept(serializers.ReasonInput)
+        reviews.retire_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
+        return self.answer(plan)
+
     @extend_schema(
         request=serializers.ApproveInput, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH]
     )

@@ -75,12 +75,23 @@ def _may(user: Any, found: Plan) -> dict[str, bool]:
     in_review = state == Plan.State.IN_REVIEW
     decides = in_review and user.has_perm(rights.APPROVE)
     flat = found.kind == Plan.Kind.FLAT
+    planner = user.has_perm(rights.PLAN) and not flat
+    evaluation = found.gate_evaluations.order_by("-id").first()
+    # Approved once, on other evidence than the latest: it has to be looked at again.
+    outdated = (
+        state == Plan.State.APPROVED
+        and evaluation is not None
+        and reviews.votes(found, evaluation) < found.fleet.min_approvals
+    )
     return {
-        "may_submit": state == Plan.State.REPLAYED and user.has_perm(rights.PLAN),
+        "may_submit": planner and (state == Plan.State.REPLAYED or outdated),
+        "is_outdated": outdated,
+        "may_withdraw": planner and in_review,
+        "may_retire": planner and state in (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.APPROVED),
         "may_approve": decides and not own,
         "is_own": in_review and own,
         "may_reject": decides,
-        "may_replay": state in (Plan.State.BUILT, Plan.State.REPLAYED) and user.has_perm(rights.PLAN),
+        "may_replay": planner and state in (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.APPROVED),
         "may_operate": user.has_perm(rights.OPERATE) and not flat and state == Plan.State.APPROVED,
     }
 
@@ -137,6 +148,30 @@ def submit(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     def call() -> str:
         reviews.submit_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
         return f"{found} is in review: a second person decides."
+
+    return act(request, call, back=address(found))
+
+
+@action
+def withdraw(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Take the plan back from review."""
+    found = find_plan(slug, number)
+
+    def call() -> str:
+        reviews.withdraw_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
+        return f"{found} is out of review."
+
+    return act(request, call, back=address(found))
+
+
+@action
+def retire(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Put the plan away."""
+    found = find_plan(slug, number)
+
+    def call() -> str:
+        reviews.retire_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
+        return f"{found} is put away."
 
     return act(request, call, back=address(found))
 
