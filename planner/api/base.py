@@ -18,8 +18,11 @@ from rest_framework.response import Response
 from planner.api import idempotency
 from planner.api.parsers import ShallowJSONParser
 from planner.api.storable import unstorable
-from planner.errors import StaleVersion
+from planner.errors import Invalid, StaleVersion
 from planner.models import ApiToken, IdempotencyRecord, Job
+
+# What a form with a file has beside the file, at most.
+FORM_BYTES = 1_000_000
 
 
 class PreconditionRequired(APIException):
@@ -96,8 +99,10 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
         faults = unstorable(dict(request.query_params.lists()))
         if request.method not in SAFE_METHODS and not faults:
             multipart = (request.content_type or "").startswith("multipart/")
-            if not multipart and _content_length(request) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-                raise TooLarge
+            limit = settings.UPLOAD_MAX_BYTES + FORM_BYTES if multipart else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+            if _content_length(request) > limit and not request._request._read_started:
+                _drain(request)
+                raise Invalid(too_large_file(), field="file") if multipart else TooLarge
             data: Any = request.data
             faults = unstorable(dict(data.lists()) if hasattr(data, "lists") else data)
         if faults:
@@ -165,6 +170,19 @@ def accepted(job: Job, **more: Any) -> Response:
     """202 with the job's address: what was asked for goes on in the background."""
     url = f"/api/v1/jobs/{job.pk}/"
     return Response({"job": job.pk, "job_url": url, **more}, status=202, headers={"Location": url})
+
+
+def too_large_file() -> str:
+    """What to say of a file over the limit."""
+    limit = settings.UPLOAD_MAX_BYTES
+    shown = f"{limit // 2**20} MiB" if limit >= 2**20 else f"{limit:,} bytes"
+    return f"the file is larger than {shown}; use the command import_workload"
+
+
+def _drain(request: Request) -> None:
+    """Read a refused body to its end, past all parsers: a client that is still sending would not see the answer."""
+    while request._request.read(2**20):
+        pass
 
 
 def _content_length(request: Request) -> int:
