@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import gzip
 import hashlib
+import json
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -13,12 +17,47 @@ from planner.models import Artifact, Fleet, Plan, Rollout
 FORMAT = "cacheroute.table/1"
 
 
-def routing_table(fleet: Fleet) -> dict[str, Any]:
-    """The published document of a fleet (docs/interfaces: `cacheroute.table/1`).
+@dataclass(frozen=True)
+class Published:
+    """The bytes that routers get: one version, one content."""
 
-    Reads one consistent state: the caller's fleet row says the version, the rollouts say the arms. Members
-    and backups are indices into ``destinations``.
+    version: int
+    issued_at: dt.datetime
+    plain: bytes
+    packed: bytes  # gzip
+
+
+# The newest version of each fleet: rendering a million keys takes seconds, and every router asks for the same.
+_newest: dict[int, Published] = {}
+
+
+def published(fleet_id: int) -> Published:
+    """The published table as bytes, rendered once a version in this process."""
+    newest = Fleet.objects.values_list("table_version", "table_issued_at").get(pk=fleet_id)
+    known = _newest.get(fleet_id)
+    if known is None or (known.version, known.issued_at) != newest:
+        body = routing_table(Fleet.objects.get(pk=fleet_id))
+        plain = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        issued_at = dt.datetime.fromisoformat(body["issued_at"])
+        known = Published(body["version"], issued_at, plain, gzip.compress(plain, compresslevel=3, mtime=0))
+        _newest[fleet_id] = known
+    return known
+
+
+def routing_table(fleet: Fleet) -> dict[str, Any]:
+    """The published document of a fleet (`cacheroute.table/1`, docs/api.md).
+
+    Members and backups are indices into ``destinations``. Whoever publishes between the fleet's row and its arms
+    is waited for, so that a version names one content.
     """
+    while True:
+        body = _document(fleet)
+        fleet = Fleet.objects.get(pk=fleet.pk)
+        if fleet.table_version == body["version"]:
+            return body
+
+
+def _document(fleet: Fleet) -> dict[str, Any]:
     destinations = [
         {"index": d.index, "name": d.name, "url": d.url, "state": d.state} for d in fleet.destinations.order_by("index")
     ]

@@ -139,3 +139,17 @@ def test_routers_beyond_the_places_to_wait_are_answered_at_once(router, fleet, t
     started = time.monotonic()
     assert router.get(url(fleet, 1), headers={"If-None-Match": tag}).status_code == 304
     assert time.monotonic() - started > 0.4  # their places are free again
+
+
+def test_a_version_is_rendered_once_and_a_change_renders_anew(router, cast, fleet, canary, monkeypatch):
+    from planner.selectors import routing_tables
+
+    rendered = []
+    document = routing_tables._document
+    monkeypatch.setattr(routing_tables, "_document", lambda fleet: rendered.append(1) or document(fleet))
+    first = router.get(url(fleet)).content
+    assert router.get(url(fleet)).content == first
+    assert len(rendered) == 1
+    rollouts.fall_back(acting_user=cast.linus, fleet=fleet)
+    assert router.get(url(fleet)).json()["arms"][0]["plan"] == 0
+    assert len(rendered) == 2

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from django.db import connection
+from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.decorators import action
@@ -17,7 +18,7 @@ from planner.api.base import ReadViewSet, known_etags, with_etag
 from planner.api.schema import CHANGED, IF_MATCH
 from planner.errors import Invalid
 from planner.models import ApiToken, Destination, Fleet
-from planner.selectors.routing_tables import routing_table
+from planner.selectors.routing_tables import published
 from planner.services import fleets, rollouts
 
 # A long poll looks this often for a new version; a waiting router costs one indexed query each time.
@@ -99,19 +100,24 @@ class FleetViewSet(ReadViewSet):
         responses={200: OpenApiTypes.OBJECT, 304: OpenApiResponse(description="The router's table is the newest")},
     )
     @action(detail=True, methods=["get"], url_path="routing-table")
-    def routing_table(self, request: Request, slug: str) -> Response:
+    def routing_table(self, request: Request, slug: str) -> HttpResponse:
         """The table that routers follow (`cacheroute.table/1`), with ETag, 304 and long poll."""
         fleet = self.get_object()
         known = known_etags(request)
         deadline = time.monotonic() + _seconds(request.query_params.get("wait"))
         if table_tag(fleet) in known and not _wait_for_news(fleet, known, deadline):
             return Response(status=304, headers={"ETag": table_tag(fleet)})
-        body = routing_table(fleet)
-        # Whoever published between the fleet's row and its arms is waited for: one version names one content.
-        while not Fleet.objects.filter(pk=fleet.pk, table_version=body["version"]).exists():
-            fleet.refresh_from_db(fields=["table_version", "table_issued_at"])
-            body = routing_table(fleet)
-        return Response(body, headers={"ETag": f'"{body["version"]}"', "Cache-Control": "no-cache"})
+        table = published(fleet.pk)
+        packs = "gzip" in request.headers.get("Accept-Encoding", "")
+        response = HttpResponse(table.packed if packs else table.plain, content_type="application/json")
+        if packs:
+            response["Content-Encoding"] = "gzip"
+        response["ETag"], response["Cache-Control"], response["Vary"] = (
+            f'"{table.version}"',
+            "no-cache",
+            "Accept-Encoding",
+        )
+        return response
 
 
 class DestinationViewSet(ReadViewSet):
