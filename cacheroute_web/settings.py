@@ -47,12 +47,13 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "planner.middleware.HealthMiddleware",
-    "planner.middleware.ClientAddressMiddleware",
+    "planner.middleware.ClientMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.gzip.GZipMiddleware",  # before WhiteNoise: the chart library is 5 MB as it is
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
+    "planner.middleware.BodyLimitMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django_structlog.middlewares.RequestMiddleware",

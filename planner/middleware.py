@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 import structlog
 from django.conf import settings
+from django.contrib import messages
 from django.db import DatabaseError, connection
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
 
 from planner import context
 
@@ -34,15 +37,21 @@ class HealthMiddleware:
         return HttpResponse("ok\n", content_type="text/plain", headers={"Cache-Control": "no-store"})
 
 
-class ClientAddressMiddleware:
-    """Behind trusted proxies, REMOTE_ADDR becomes the last address that no trusted proxy vouches for."""
+class ClientMiddleware:
+    """Put right what a client says about itself.
+
+    Behind trusted proxies, REMOTE_ADDR becomes the last address that no trusted proxy vouches for. Cookies that no
+    database can look up (a NUL) are dropped.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
         self.trusted = [ip_network(text) for text in settings.TRUSTED_PROXIES]
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Put the client's address right; what an untrusted client says about itself is not believed."""
+        """What an untrusted client says about itself is not believed."""
+        if any("\0" in value for value in request.COOKIES.values()):
+            request.COOKIES = {name: value for name, value in request.COOKIES.items() if "\0" not in value}
         if self.trusted:
             hops = [*request.META.get("HTTP_X_FORWARDED_FOR", "").split(","), request.META.get("REMOTE_ADDR", "")]
             for hop in reversed([hop.strip() for hop in hops if hop.strip()]):
@@ -57,6 +66,47 @@ class ClientAddressMiddleware:
         except ValueError:
             return False
         return any(address in network for network in self.trusted)
+
+
+class BodyLimitMiddleware:
+    """Refuse a body whose declared length is over the limit, before anything takes it apart.
+
+    It is read to its end and dropped (a client that is still sending would not see the answer): seconds for
+    gigabytes, where a multipart parser takes minutes. Stands before the CSRF check, which would start the parser.
+    """
+
+    FORM_BYTES = 1_000_000  # what the other fields of a form with a file may take
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Nothing here: sessions and messages are there only when the view is known."""
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, *_view: Any) -> HttpResponse | None:
+        """Answer what is too large; None lets the rest pass."""
+        upload = (request.content_type or "").startswith("multipart/")
+        limit = settings.UPLOAD_MAX_BYTES + self.FORM_BYTES if upload else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        length = request.META.get("CONTENT_LENGTH") or "0"
+        if not length.isdigit() or int(length) <= limit:
+            return None
+        while request.read(2**20):
+            pass
+        why = f"the file is larger than {settings.UPLOAD_MAX_BYTES // 2**20} MiB; use the command import_workload"
+        if not request.path.startswith("/api/"):
+            if not upload:
+                return None  # Django's own limit answers forms
+            messages.error(request, f"{why[0].upper()}{why[1:]}.")
+            return redirect(request.path)
+        body: dict[str, Any] = {"type": "about:blank"}
+        if upload:
+            body |= {"title": "invalid", "status": 400, "code": "invalid", "detail": why}
+            body["errors"] = [{"pointer": "/file", "detail": why}]
+        else:
+            body |= {"title": "too large", "status": 413, "code": "too-large"}
+            body["detail"] = "The body is larger than a request may be; only uploaded files may be large."
+        return JsonResponse(body, status=body["status"], content_type="application/problem+json")
 
 
 class OriginMiddleware:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import models
 from django.http import Http404
@@ -18,23 +17,14 @@ from rest_framework.response import Response
 from planner.api import idempotency
 from planner.api.parsers import ShallowJSONParser
 from planner.api.storable import unstorable
-from planner.errors import Invalid, StaleVersion
+from planner.errors import StaleVersion
 from planner.models import ApiToken, IdempotencyRecord, Job
-
-# What a form with a file has beside the file, at most.
-FORM_BYTES = 1_000_000
 
 
 class PreconditionRequired(APIException):
     status_code = 428
     default_code = "precondition-required"
     default_detail = "Send If-Match with the ETag that you read, so that nobody's change is lost."
-
-
-class TooLarge(APIException):
-    status_code = 413
-    default_code = "too-large"
-    default_detail = "The body is larger than a request may be; only uploaded files may be large."
 
 
 class ConsoleViewSet(viewsets.GenericViewSet[Any]):
@@ -98,11 +88,6 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
             raise Http404
         faults = unstorable(dict(request.query_params.lists()))
         if request.method not in SAFE_METHODS and not faults:
-            multipart = (request.content_type or "").startswith("multipart/")
-            limit = settings.UPLOAD_MAX_BYTES + FORM_BYTES if multipart else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-            if _content_length(request) > limit and not request._request._read_started:
-                _drain(request)
-                raise Invalid(too_large_file(), field="file") if multipart else TooLarge
             data: Any = request.data
             faults = unstorable(dict(data.lists()) if hasattr(data, "lists") else data)
         if faults:
@@ -170,23 +155,3 @@ def accepted(job: Job, **more: Any) -> Response:
     """202 with the job's address: what was asked for goes on in the background."""
     url = f"/api/v1/jobs/{job.pk}/"
     return Response({"job": job.pk, "job_url": url, **more}, status=202, headers={"Location": url})
-
-
-def too_large_file() -> str:
-    """What to say of a file over the limit."""
-    limit = settings.UPLOAD_MAX_BYTES
-    shown = f"{limit // 2**20} MiB" if limit >= 2**20 else f"{limit:,} bytes"
-    return f"the file is larger than {shown}; use the command import_workload"
-
-
-def _drain(request: Request) -> None:
-    """Read a refused body to its end, past all parsers: a client that is still sending would not see the answer."""
-    while request._request.read(2**20):
-        pass
-
-
-def _content_length(request: Request) -> int:
-    try:
-        return int(request.META.get("CONTENT_LENGTH") or 0)
-    except ValueError:
-        return 0

@@ -46,6 +46,22 @@ def fleet_render(
     return render(request, template, {**header(fleet), **(context or {})}, status=status)
 
 
+def text(request: HttpRequest, name: str, most: int = 4_000) -> str:
+    """A text of the form.
+
+    Raises
+    ------
+    Invalid
+        When it is too long, or holds what no database stores.
+    """
+    value = request.POST.get(name, "")
+    if len(value) > most:
+        raise Invalid(f"{most:,} characters at most", field=name)
+    if "\0" in value:
+        raise Invalid("a NUL character cannot be stored", field=name)
+    return value
+
+
 def expected_version(request: HttpRequest) -> int | None:
     """The version that the form was shown with.
 

@@ -139,3 +139,44 @@ def test_missing_things_are_404_with_a_page(sign_in, cast: Cast, fleet: Fleet) -
         response = sign_in(cast.vera).get(address)
         assert response.status_code == 404
         assert "There is no such page" in response.content.decode()
+
+
+@pytest.mark.parametrize("cookie", ["sessionid", "csrftoken", "other"])
+def test_a_cookie_that_no_database_can_look_up_is_no_500(cookie: str) -> None:
+    client = Client(headers={"Cookie": f'{cookie}="{chr(92)}000abc"'})
+    assert client.get("/login/").status_code == 200
+    assert client.get("/").status_code == 302
+
+
+def test_what_is_typed_into_a_form_is_refused_not_a_500(sign_in, cast: Cast, fleet: Fleet) -> None:
+    page = sign_in(cast.linus).post(
+        reverse("destination-state", args=[fleet.slug, 0]), {"state": "up\0", "expected_version": 1}, follow=True
+    )
+    assert page.status_code == 200
+    assert "NUL" in page.content.decode()
+
+
+def test_nothing_that_is_typed_keeps_a_fleet_from_falling_back(sign_in, cast: Cast, fleet: Fleet) -> None:
+    page = sign_in(cast.linus).post(reverse("fall-back", args=[fleet.slug]), {"reason": "x\0" * 5_000}, follow=True)
+    assert page.status_code == 200
+    assert "Flat-LB was live" in page.content.decode()
+
+
+def test_only_trusted_proxies_say_whom_they_speak_for(settings) -> None:
+    from django.http import HttpRequest, HttpResponse
+
+    from planner.middleware import ClientMiddleware
+
+    def seen(remote: str, forwarded: str) -> str:
+        request = HttpRequest()
+        request.META = {"REMOTE_ADDR": remote, "HTTP_X_FORWARDED_FOR": forwarded}
+        ClientMiddleware(lambda r: HttpResponse(r.META["REMOTE_ADDR"]))(request)
+        return str(request.META["REMOTE_ADDR"])
+
+    settings.TRUSTED_PROXIES = []
+    assert seen("10.0.0.1", "6.6.6.6") == "10.0.0.1"
+    settings.TRUSTED_PROXIES = ["10.0.0.0/8"]
+    assert seen("10.0.0.1", "6.6.6.6, 7.7.7.7") == "7.7.7.7"
+    assert seen("10.0.0.1", "6.6.6.6, 10.2.0.1") == "6.6.6.6"
+    assert seen("8.8.8.8", "6.6.6.6") == "8.8.8.8"
+    assert seen("10.0.0.1", "") == "10.0.0.1"

@@ -112,11 +112,8 @@ class FleetViewSet(ReadViewSet):
         response = HttpResponse(table.packed if packs else table.plain, content_type="application/json")
         if packs:
             response["Content-Encoding"] = "gzip"
-        response["ETag"], response["Cache-Control"], response["Vary"] = (
-            f'"{table.version}"',
-            "no-cache",
-            "Accept-Encoding",
-        )
+        response["ETag"], response["Cache-Control"] = f'"{table.version}"', "no-cache"
+        response["Vary"] = "Accept-Encoding"
         return response
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+from django.conf import settings
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.parsers import FormParser, MultiPartParser
@@ -9,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api import serializers
-from planner.api.base import ReadViewSet, too_large_file
+from planner.api.base import ReadViewSet
 from planner.errors import Invalid
 from planner.models import Calibration, Workload
 from planner.services import calibrations, workloads
@@ -31,7 +32,8 @@ class WorkloadViewSet(ReadViewSet):
         """Import a file. A fault names the file, the row and the field, and nothing is stored."""
         _ = request.data  # reading it is what streams the upload
         if getattr(request._request, "upload_too_large", False):
-            raise Invalid(too_large_file(), field="file")
+            limit = settings.UPLOAD_MAX_BYTES // 2**20
+            raise Invalid(f"the file is larger than {limit} MiB; use the command import_workload", field="file")
         data = self.accept(serializers.WorkloadInput)
         file = data.pop("file")
         measured_at: dt.datetime | None = data.pop("measured_at", None)

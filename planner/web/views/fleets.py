@@ -17,7 +17,7 @@ from planner.selectors.home_page import recent_jobs
 from planner.services import fleets, jobs, rights, rollouts
 from planner.services.fleets import POLICY_FIELDS
 from planner.web.access import fragment, needs
-from planner.web.doors import act, action, expected_version, fill, find_fleet, fleet_render, person
+from planner.web.doors import act, action, expected_version, fill, find_fleet, fleet_render, person, text
 from planner.web.forms import FleetForm, PolicyForm, ServingForm
 
 
@@ -121,7 +121,7 @@ def destination_state(request: HttpRequest, slug: str, index: int) -> HttpRespon
         row = fleets.set_destination_state(
             acting_user=person(request),
             destination=found,
-            state=request.POST.get("state", ""),
+            state=text(request, "state"),
             expected_version=expected_version(request),
         )
         return f"{row.name} is {row.state}. Routers see it in the table that they poll next."
@@ -133,10 +133,12 @@ def destination_state(request: HttpRequest, slug: str, index: int) -> HttpRespon
 def fall_back(request: HttpRequest, slug: str) -> HttpResponse:
     """Send all traffic of the fleet by Flat-LB, now."""
     found = find_fleet(slug)
+    # Repaired, never refused: nothing that somebody types keeps a fleet from falling back.
+    reason = request.POST.get("reason", "").replace("\0", "")[:1000]
 
     def call() -> str:
         before = found.table_version
-        rollouts.fall_back(acting_user=person(request), fleet=found, reason=request.POST.get("reason", "")[:1000])
+        rollouts.fall_back(acting_user=person(request), fleet=found, reason=reason)
         found.refresh_from_db()
         if found.table_version == before:
             return f"Flat-LB was live on {found} already; nothing changed (routing table version {before})."

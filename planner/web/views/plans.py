@@ -15,7 +15,7 @@ from planner.models import Fleet, Plan, Rollout
 from planner.selectors.plan_page import plan_page, progress
 from planner.services import gates, plans, replays, reviews, rights, rollouts
 from planner.web.access import fragment, needs
-from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person
+from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person, text
 from planner.web.forms import PlanForm, ReplayForm
 
 
@@ -185,8 +185,8 @@ def approve(request: HttpRequest, slug: str, number: int) -> HttpResponse:
         reviews.approve_plan(
             acting_user=person(request),
             plan=found,
-            evidence_digest=request.POST.get("evidence_digest", ""),
-            comment=request.POST.get("comment", ""),
+            evidence_digest=text(request, "evidence_digest"),
+            comment=text(request, "comment"),
             expected_version=expected_version(request),
         )
         found.refresh_from_db()
@@ -206,7 +206,7 @@ def reject(request: HttpRequest, slug: str, number: int) -> HttpResponse:
         reviews.reject_plan(
             acting_user=person(request),
             plan=found,
-            comment=request.POST.get("comment", ""),
+            comment=text(request, "comment"),
             expected_version=expected_version(request),
         )
         return f"{found} is rejected."
@@ -253,7 +253,7 @@ def abort(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         rollouts.abort_rollout(
             acting_user=person(request),
             rollout=found,
-            reason=request.POST.get("reason", ""),
+            reason=text(request, "reason"),
             expected_version=expected_version(request),
         )
         return f"The canary of {found.plan} is aborted; what was active stays active."
