@@ -1,6 +1,6 @@
 """Import and sample-workload figures, one JSON object a line.
 
-The Mooncake figures need the trace: `$CACHEROUTE_DATA` or `../shared/data` beside the checkout. Where it is
+The Mooncake figures need the public trace, in `$CACHEROUTE_DATA` or in the data folder that the tests use. Where it is
 absent the value is null and a note says so.
 """
 

@@ -1,6 +1,6 @@
 """Replays: figures known for the Mooncake traces, and speed. One JSON object a line; ratio = value / baseline.
 
-The traces are looked for in `$CACHEROUTE_DATA` or `../shared/data` beside the checkout; where they are absent the
+The traces are looked for in `$CACHEROUTE_DATA` or in the data folder that the tests use; where they are absent the
 value is null and a note says so.
 """
 

@@ -281,7 +281,8 @@ def test_a_table_that_was_built_is_not_exchanged(cast, fleet):
     [
         ("slo_p99_s", 0), ("slo_p99_s", float("inf")), ("slo_p99_s", None), ("min_approvals", 0),
         ("min_approvals", True), ("max_rates_age_days", 0.5), ("max_imbalance", 0.9), ("max_imbalance", float("nan")),
-        ("accept_simulated", "no"), ("canary_weights", []), ("canary_weights", [0.5, 0.1]), ("canary_weights", [1.0]), ("canary_weights", "10%"),
+        ("accept_simulated", "no"), ("canary_weights", []),
+        ("canary_weights", [0.5, 0.1]), ("canary_weights", [1.0]), ("canary_weights", "10%"),
         ("colour", "red"),
     ],
 )  # fmt: skip
