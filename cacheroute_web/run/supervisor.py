@@ -30,7 +30,7 @@ __all__ = ["Supervisor", "main"]
 
 # docker/ starts the same; its test compares.
 WEB = (
-    "gunicorn cacheroute_web.wsgi --worker-class gthread --workers 1 --threads 8"
+    "gunicorn cacheroute_web.wsgi --worker-class gthread --workers 1 --threads 32"
     " --graceful-timeout 5 --timeout 120 --no-control-socket"
 )
 WORKER = (

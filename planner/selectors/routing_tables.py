@@ -6,6 +6,7 @@ import datetime as dt
 import gzip
 import hashlib
 import json
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -29,19 +30,30 @@ class Published:
 
 # The newest version of each fleet: rendering a million keys takes seconds, and every router asks for the same.
 _newest: dict[int, Published] = {}
+_rendering = threading.Lock()  # a publish wakes all routers at once: one of them renders, the others wait for it
 
 
 def published(fleet_id: int) -> Published:
     """The published table as bytes, rendered once a version in this process."""
-    newest = Fleet.objects.values_list("table_version", "table_issued_at").get(pk=fleet_id)
-    known = _newest.get(fleet_id)
-    if known is None or (known.version, known.issued_at) != newest:
+    known = _known(fleet_id)
+    if known is not None:
+        return known
+    with _rendering:
+        known = _known(fleet_id)
+        if known is not None:
+            return known
         body = routing_table(Fleet.objects.get(pk=fleet_id))
         plain = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
         issued_at = dt.datetime.fromisoformat(body["issued_at"])
         known = Published(body["version"], issued_at, plain, gzip.compress(plain, compresslevel=3, mtime=0))
         _newest[fleet_id] = known
-    return known
+        return known
+
+
+def _known(fleet_id: int) -> Published | None:
+    known = _newest.get(fleet_id)
+    newest = Fleet.objects.values_list("table_version", "table_issued_at").get(pk=fleet_id)
+    return known if known is not None and (known.version, known.issued_at) == newest else None
 
 
 def routing_table(fleet: Fleet) -> dict[str, Any]:

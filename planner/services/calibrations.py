@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from planner.errors import Invalid
+from planner.errors import Busy, Invalid
 from planner.models import Calibration, Fleet, Workload
 from planner.services import audit, rights, traces
 from planner.services.engines import engine_of
 from planner.simulation import calibrate
+
+# A sweep computes for seconds; one at a time leaves the other threads of this process room.
+_simulating = threading.Lock()
 
 
 def _store(acting_user: User, fleet: Fleet, **fields: Any) -> Calibration:
@@ -41,12 +45,16 @@ def simulate_calibration(*, acting_user: User, fleet: Fleet, workload: Workload,
         raise Invalid("this workload belongs to another fleet", field="workload")
     _check_margin(margin)
     destinations = fleet.destinations.count()
+    if not _simulating.acquire(blocking=False):
+        raise Busy("another calibration is being simulated; try again in a moment")
     try:
         synthetic = traces.synthetic_settings(workload)
         trace = traces.trace_of(workload, synthetic)
         result = calibrate(engine_of(fleet.serving_profile), trace, destinations=destinations, margin=margin)
     except ValueError as error:
-        raise Invalid(str(error), field="workload") from error
+        raise Invalid(f"{error}. With few keys, import the trace with a larger key depth.", field="workload") from error
+    finally:
+        _simulating.release()
     with transaction.atomic():
         return _store(
             acting_user,
@@ -61,6 +69,7 @@ def simulate_calibration(*, acting_user: User, fleet: Fleet, workload: Workload,
             points=[asdict(point) for point in result.points],
             parameters={
                 "workload": workload.pk,
+                "workload_name": workload.name,
                 "destinations": destinations,
                 "synthetic_trace": synthetic,
                 "prefix_tokens": result.prefix_tokens,
@@ -95,8 +104,8 @@ def record_calibration(
     W is `slots_measured` x `margin`, rounded down (the checklist wants a conservative allocation).
     """
     rights.require(acting_user, rights.PLAN)
-    if not 0 < q_cap < 1e9:
-        raise Invalid("q_cap is a number of requests/s above 0", field="q_cap")
+    if not 1e-6 <= q_cap <= 1e6:
+        raise Invalid("q_cap is a number of requests/s from 1e-6 to 1e6", field="q_cap")
     _check_margin(margin)
     if not 0 <= slots_measured < 2**31:
         raise Invalid("the warm prefixes that were kept, 0 or more", field="slots_measured")

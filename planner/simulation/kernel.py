@@ -13,7 +13,7 @@ from planner.simulation.state import Cache, Engine, Fleet, Requests
 __all__ = ["run"]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def run(
     requests: Requests,
     cache: Cache,
