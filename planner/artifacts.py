@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
+from planner.errors import ArtifactLost, StorageFull
 from planner.models import Artifact
 from planner.routing import RoutingTable
 from planner.simulation import Blocks, Trace
@@ -54,16 +55,19 @@ def _write(path: str, data: bytes) -> None:
         default_storage.delete(path)
         default_storage.save(path, ContentFile(data))
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(target)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).replace(target)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise StorageFull(f"the artifact folder cannot be written: {error.strerror or error}") from error
 
 
 def load(artifact: Artifact) -> pa.Table:
@@ -71,14 +75,22 @@ def load(artifact: Artifact) -> pa.Table:
 
     Raises
     ------
-    ValueError
-        When the stored file was altered.
+    ArtifactLost
+        When the stored file is gone, cannot be read, or was altered.
     """
-    with default_storage.open(artifact.path) as file:
-        data = file.read()
+    return pq.read_table(pa.BufferReader(verify(artifact)))
+
+
+def verify(artifact: Artifact) -> bytes:
+    """The bytes of an artifact, checked against its digest; raises as `load`."""
+    try:
+        with default_storage.open(artifact.path) as file:
+            data: bytes = file.read()
+    except OSError as error:
+        raise ArtifactLost(f"{artifact} cannot be read from storage: {error.strerror or error}") from error
     if hashlib.sha256(data).hexdigest() != artifact.digest:
-        raise ValueError(f"artifact {artifact.digest} was altered in storage")
-    return pq.read_table(pa.BufferReader(data))
+        raise ArtifactLost(f"{artifact} was altered in storage")
+    return data
 
 
 def store_rates(

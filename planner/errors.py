@@ -43,5 +43,26 @@ class StaleVersion(Refused):
     code = "stale-version"
 
 
+class ArtifactLost(Refused):
+    """A stored file is gone or is not what its digest says."""
+
+    status = 503
+    code = "artifact-lost"
+
+
+class StorageFull(Refused):
+    """The artifact folder takes no more."""
+
+    status = 507
+    code = "storage-full"
+
+
+class Busy(Refused):
+    """Too much of this goes on at once; the same request may go through later."""
+
+    status = 503
+    code = "busy"
+
+
 class JobFailed(Exception):
     """An expected failure of a job: the message goes to the user, no traceback is kept."""

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from django.contrib.auth.models import Group, User
+from django.utils import timezone
 
 from planner.ingest import ImportedWorkload
 from planner.models import Calibration, Fleet, GateEvaluation, Job, Plan, Replay, Workload
@@ -89,7 +90,11 @@ def make_workload(cast: Cast, fleet: Fleet, *, with_trace: bool = True, name: st
         source_bytes=1,
     )
     return workloads.store_workload(
-        acting_user=cast.ada, fleet=fleet, parsed=parsed, name=name or f"workload-{next(_numbers)}"
+        acting_user=cast.ada,
+        fleet=fleet,
+        parsed=parsed,
+        name=name or f"workload-{next(_numbers)}",
+        measured_at=timezone.now(),
     )
 
 

@@ -49,4 +49,5 @@ class Calibration(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"q_cap {self.q_cap:g}/s, W {self.warm_slots} ({self.source})"
+        origin = f"{self.source} with {name}" if (name := self.parameters.get("workload_name")) else self.source
+        return f"q_cap {self.q_cap:g}/s, W {self.warm_slots} ({origin})"

@@ -45,6 +45,8 @@ def measured_inputs(evidence: Evidence, now: dt.datetime) -> Judgement:
     if calibration["q_cap_censored"]:
         side = calibration["q_cap_censored"]
         return Judgement(MISSING, f"q_cap is {side}-censored: the sweep did not bracket the knee.", numbers)
+    if not workload["measured_at_stated"]:
+        return Judgement(MISSING, "When the rates were measured was not stated at the import.", numbers)
     if age_days > policy["max_rates_age_days"]:
         limit = policy["max_rates_age_days"]
         return Judgement(FAIL, f"The rates are {age_days:.1f} days old; the fleet's limit is {limit}.", numbers)
@@ -55,8 +57,6 @@ def measured_inputs(evidence: Evidence, now: dt.datetime) -> Judgement:
         what = " and ".join(simulated)
         return Judgement(MISSING, f"Simulated {what}: this fleet's policy wants measured ones.", numbers)
     note = f" Simulated {' and '.join(simulated)}, which this fleet's policy accepts." if simulated else ""
-    if not workload["measured_at_stated"]:
-        note += " When the rates were measured was not stated; the time of the import stands for it."
     if calibration["source"] == "measured" and not calibration["sweep_points"]:
         note += " q_cap was stated without the points of a sweep."
     return Judgement(PASS, f"Rates {age_days:.1f} days old, q_cap {calibration['q_cap']:g} requests/s.{note}", numbers)
@@ -85,7 +85,10 @@ def conservative_slots(evidence: Evidence, now: dt.datetime) -> Judgement:
         return Judgement(FAIL, f"{plan['cannot_fit']} keys need more than all destinations at q_cap.", numbers)
     if plan["imbalance"] > policy["max_imbalance"]:
         return Judgement(
-            FAIL, f"Planned max/mean load {plan['imbalance']:.3f} is above {policy['max_imbalance']:g}.", numbers
+            FAIL,
+            f"Planned max/mean load {plan['imbalance']:.3f} is above {policy['max_imbalance']:g}: order the plan with "
+            "a balance target, which splits the keys that weigh too much.",
+            numbers,
         )
     return Judgement(
         PASS,
@@ -143,12 +146,22 @@ def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
         )
     if not any(row["p99_s"]["mean"] <= replay["slo_p99_s"] for row in replay["cacheroute"]["loads"]):
         return Judgement(FAIL, "The candidate misses the SLO at every replayed load.", numbers)
-    note = " Requests were synthesised from the rates." if replay["synthetic_trace"] else ""
+    made = replay["synthetic_trace"]
+    note = f" {describe_synthetic(made)}" if made else ""
     return Judgement(
         PASS,
         f"{len(replay['loads_rps'])} matched loads from {min(replay['loads_rps']):g} to "
         f"{max(replay['loads_rps']):g} requests/s, {len(replay['seeds'])} paired seeds.{note}",
         numbers,
+    )
+
+
+def describe_synthetic(made: dict[str, Any]) -> str:
+    """How requests were made from rates alone, in a sentence."""
+    prefix, suffix, output = (made[name][0] for name in ("prefix_tokens", "suffix_tokens", "output_tokens"))
+    return (
+        f"Requests were synthesised from the rates: to the {made['active_keys']:,} busiest keys, with a median of "
+        f"{prefix:,.0f} prefix, {suffix:,.0f} suffix and {output:,.0f} answer tokens."
     )
 
 
@@ -169,6 +182,11 @@ def better_than_flat(evidence: Evidence, now: dt.datetime) -> Judgement:
         )
         if min(mine["p99_s"]["mean"], flat["p99_s"]["mean"]) <= replay["slo_p99_s"]
     ]
+    if not served:
+        return Judgement(
+            MISSING,
+            "Neither policy meets the SLO at any replayed load, so there is nothing to compare: replay lower loads.",
+        )
     if any(row["half"] <= 1e-9 * abs(row["mean"]) for row in served if row["mean"]):
         return Judgement(MISSING, "The seeds gave identical replays, so there is no interval: take other arrivals.")
     # Better: with one chance in twenty over all loads together. Worse: at any single load.

@@ -20,6 +20,9 @@ from planner.services import audit, rights
 from planner.services.locking import lock
 from planner.simulation import PROFILES
 
+RESERVED_SLUGS = ("new",)
+MAX_DESTINATIONS = 10_000
+
 
 def serving_profile(engine_profile: str, **overrides: Any) -> ServingProfile:
     """The stored profile of a named engine profile, created when it is new.
@@ -71,6 +74,10 @@ def create_fleet(
     rights.require(acting_user, rights.MANAGE)
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?", slug):
         raise Invalid("use lower-case letters, digits and inner hyphens, 60 at most", field="slug")
+    if slug in RESERVED_SLUGS:
+        raise Invalid(f"{slug!r} is an address of the console; take another", field="slug")
+    if len(destinations) > MAX_DESTINATIONS:
+        raise Invalid(f"a fleet has at most {MAX_DESTINATIONS:,} destinations", field="destinations")
     if not destinations:
         raise Invalid("a fleet needs at least one destination", field="destinations")
     names = [d[0] for d in destinations]
@@ -127,7 +134,13 @@ def _is_http(url: str) -> bool:
     """An address such as http://replica1:8000: clusters call their hosts by one word, so no dot is asked for."""
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and url.isprintable()
+        return (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+            and url.isprintable()
+            and " " not in url
+        )
     except ValueError:
         return False
 
@@ -154,7 +167,7 @@ def _rising_shares(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(_number(w) and 0 < w < 1 for w in value)
+        and all(_number(w) and 1e-6 <= w <= 1 - 1e-6 for w in value)
         and sorted(set(value)) == value
     )
 

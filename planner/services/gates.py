@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from planner.digests import digest
 from planner.errors import Conflict
-from planner.models import CANDIDATE, Destination, Fleet, GateEvaluation, GateItem, Plan, Replay
+from planner.models import BASELINE, CANDIDATE, Destination, Fleet, GateEvaluation, GateItem, Plan, Replay
 from planner.services import audit, rights
 from planner.services.checklist import CHECKLIST, PASS, Judgement
 from planner.services.fleets import POLICY_FIELDS
@@ -83,8 +83,11 @@ def _replay(replay: Replay | None) -> dict[str, Any] | None:
         "seeds": replay.seeds,
         "arrivals": replay.arrivals,
         "slo_p99_s": replay.slo_p99_s,
-        "synthetic_trace": bool(replay.parameters.get("synthetic_trace")),
-        "measured_requests": int(replay.parameters["requests"] * (1 - replay.parameters["warmup"])),
+        "synthetic_trace": replay.parameters.get("synthetic_trace"),
+        # What the smallest cell served after the warm-up, not what was asked for: a trace may be shorter.
+        "measured_requests": min(
+            row["requests"] for policy in (CANDIDATE, BASELINE) for row in verdict["policies"][policy]["loads"]
+        ),
         "earlier_replays": replay.plan.replays.filter(state=Replay.State.SUCCEEDED, pk__lt=replay.pk).count(),
         "capacity": verdict["capacity"],
         "cacheroute": verdict["policies"]["cacheroute"],

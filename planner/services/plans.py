@@ -60,8 +60,8 @@ def order_plan(
     if balance_target is not None and not 1 <= balance_target < 1e6:
         raise Invalid("the balance target is a max/mean ratio of at least 1", field="balance_target")
     slots = calibration.warm_slots if slots_per_destination is None else slots_per_destination
-    if slots < 0:
-        raise Invalid("warm slots cannot be negative", field="slots_per_destination")
+    if not 0 <= slots <= 1_000_000_000:
+        raise Invalid("warm slots are a whole number from 0 to 1,000,000,000", field="slots_per_destination")
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index"))
     if not up:
         raise Conflict("no destination of this fleet is up, so there is nowhere to place a key")

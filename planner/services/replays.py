@@ -52,8 +52,8 @@ def check_options(
             raise Invalid(f"{name!r} is not one of {', '.join(POLICIES)}", field="policies")
     capacity = plan.calibration.q_cap * len(plan.parameters["destinations"])
     loads = sorted(set(loads_rps or [float(f"{capacity * share:.3g}") for share in DEFAULT_LOAD_SHARES]))
-    if any(not 0 < load < 1e9 for load in loads):
-        raise Invalid("loads are requests/s above 0", field="loads_rps")
+    if any(not 1e-6 <= load <= 1e8 for load in loads):
+        raise Invalid("loads are requests/s from 1e-6 to 1e8", field="loads_rps")
     seeds = sorted(set(seeds or DEFAULT_SEEDS))
     if any(not 0 <= seed < 2**31 for seed in seeds):
         raise Invalid("seeds are whole numbers from 0 to 2^31 - 1", field="seeds")

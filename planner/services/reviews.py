@@ -5,12 +5,22 @@ from __future__ import annotations
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
+from planner import artifacts
 from planner.digests import digest
 from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
 from planner.models import Approval, GateEvaluation, Plan
 from planner.services import audit, gates, rights
 from planner.services.checklist import PASS
 from planner.services.plans import lock_plan, move
+
+# Parts of the evidence as people call them.
+_WORDS = {
+    "destinations_up": "the destinations that are up",
+    "fingerprints": "the serving profile",
+    "policy": "the fleet's policy",
+    "replay": "the replay",
+    "envelope": "the validated range",
+}
 
 
 @transaction.atomic
@@ -48,7 +58,8 @@ def current_evaluation(plan: Plan) -> GateEvaluation:
     if digest(evidence) != evaluation.evidence_digest:
         changed = sorted(k for k in evidence if evidence[k] != evaluation.evidence.get(k))
         raise Conflict(
-            f"the evidence changed since it was judged ({', '.join(changed)}); evaluate the checklist again",
+            f"the evidence changed since it was judged ({', '.join(_WORDS.get(k, k) for k in changed)}); somebody who "
+            "may plan has to evaluate the checklist again",
             code="evidence-stale",
         )
     lapsed = [j.explanation for j in gates.judge(evidence) if j.verdict != PASS]
@@ -142,8 +153,12 @@ def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version
 
 
 def votes(plan: Plan, evaluation: GateEvaluation) -> int:
-    """Different people who approved this very evidence, however often it was judged."""
-    return plan.approvals.filter(decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest).count()
+    """Different people who approved this very evidence, however often it was judged.
+
+    Whoever has become the submitter since does not count: a second person is somebody else.
+    """
+    approving = plan.approvals.filter(decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest)
+    return approving.exclude(approver__in=[plan.author_id, plan.submitted_by_id or plan.author_id]).count()
 
 
 @transaction.atomic
@@ -192,6 +207,9 @@ def require_approved(plan: Plan) -> GateEvaluation:
     if plan.state != Plan.State.APPROVED:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not approved", code="not-approved")
     evaluation = current_evaluation(plan)
+    # What cannot be read from storage now must not reach the routers.
+    assert plan.table is not None  # approved plans have one
+    artifacts.verify(plan.table)
     if votes(plan, evaluation) < plan.fleet.min_approvals:
         raise Conflict(
             "the approvals are for other evidence than the latest; submit the plan for review again",

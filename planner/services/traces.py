@@ -41,7 +41,7 @@ def synthetic_settings(workload: Workload, requests: int | None = None) -> dict[
         raise ValueError("no key of this workload has a rate above 0, so there are no requests to replay")
     lengths = dict(SYNTHETIC_LENGTHS)
     if prefix_tokens is not None and (prefix_tokens > 0).any():
-        median = float(np.average(prefix_tokens, weights=rates))
+        median = min(float(np.average(prefix_tokens, weights=rates)), 1_000_000.0)
         sigma, low = lengths["prefix_tokens"].sigma, min(512, max(1, int(median)))
         lengths["prefix_tokens"] = Lengths(max(1.0, median), sigma, low, max(16_384, int(8 * median)))
     return {

@@ -58,6 +58,7 @@ def _policy(cells: Any, policy: str, loads: list[float], seeds: list[int], slo_s
         row["requests_per_destination"] = [
             sum(column) / len(of_seed) for column in zip(*(f["requests_per_destination"] for f in of_seed), strict=True)
         ]
+        row["requests"] = min(f["requests"] for f in of_seed)
         row["preemptions"] = sum(f["preemptions"] for f in of_seed)
         row["refused"] = sum(f["refused"] for f in of_seed)
         rows.append(row)

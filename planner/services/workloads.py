@@ -19,6 +19,8 @@ from planner.ingest import ImportedWorkload, read_workload
 from planner.models import Fleet, Workload
 from planner.services import audit, rights
 
+EARLIEST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+
 
 def import_workload(
     *,
@@ -41,6 +43,9 @@ def import_workload(
         Naming file, row and field; nothing is stored then.
     """
     rights.require(acting_user, rights.PLAN)
+    for field, value in (("key_depth", key_depth), ("block_tokens", block_tokens)):
+        if not 1 <= value <= 1_000_000:
+            raise Invalid("a whole number from 1 to 1,000,000", field=field)
     parsed = read_workload(
         file,
         name=file_name,
@@ -67,8 +72,11 @@ def store_workload(
     rights.require(acting_user, rights.PLAN)
     name = name or _free_name(fleet, parsed.source_name)
     stated = measured_at is not None
-    if measured_at is not None and measured_at > timezone.now() + dt.timedelta(hours=1):
-        raise Invalid("the rates cannot have been measured in the future", field="measured_at")
+    if measured_at is not None:
+        if measured_at.tzinfo is None:
+            raise Invalid("say in which time zone: 2026-03-14T10:00:00+00:00", field="measured_at")
+        if not EARLIEST <= measured_at <= timezone.now() + dt.timedelta(hours=1):
+            raise Invalid("the rates were measured between the year 2000 and now", field="measured_at")
     with transaction.atomic():
         rates = artifacts.store_rates(parsed.key_names, parsed.rates, parsed.tenants, parsed.prefix_tokens)
         trace = artifacts.store_trace(parsed.trace) if parsed.trace is not None else None

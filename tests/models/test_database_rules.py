@@ -4,6 +4,7 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.utils import InternalError
 
+from planner.errors import ArtifactLost
 from planner.models import Artifact, AuditEvent, GateItem, Job, Plan, Rollout
 from tests import factories as make
 
@@ -96,7 +97,7 @@ def test_an_artifact_that_was_altered_in_storage_is_not_read(cast, fleet):
         file.seek(10)
         file.write(b"\xff\xff")
     try:
-        with pytest.raises(ValueError, match="altered"):
+        with pytest.raises(ArtifactLost, match="altered"):
             artifacts.load_rates(workload.rates)
     finally:
         default_storage.delete(workload.rates.path)

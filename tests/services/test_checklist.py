@@ -11,6 +11,12 @@ from planner.services.checklist import CHECKLIST, FAIL, MISSING, PASS
 NOW = dt.datetime(2026, 3, 14, 10, 0, tzinfo=dt.UTC)
 
 
+SYNTHETIC = {
+    "active_keys": 512, "prefix_tokens": [3000.0, 0.4, 512, 16384], "suffix_tokens": [250.0, 0.6, 16, 2048],
+    "output_tokens": [48.0, 0.5, 1, 400],
+}  # fmt: skip
+
+
 def row(load, mean, half=0.1):
     apart = abs(mean) > half
     return {"load_rps": load, "mean": mean, "half": half, "excludes_zero": apart, "excludes_zero_all_loads": apart}
@@ -36,7 +42,7 @@ def passing():
         },
         "replay": {
             "policies": ["flat-lb", "cacheroute"], "loads_rps": [10, 20, 40], "seeds": [1, 2, 3], "slo_p99_s": 3.5,
-            "synthetic_trace": False, "measured_requests": 16_000, "earlier_replays": 0,
+            "synthetic_trace": None, "measured_requests": 16_000, "earlier_replays": 0,
             "capacity": {"cacheroute": ">=40", "flat-lb": "10"},
             "cacheroute": policy(1.0, 2.0, 3.0), "flat": policy(2.0, 9.0, 30.0),
             "against_flat": {
@@ -72,6 +78,7 @@ def test_complete_evidence_passes_all_six_items():
     [
         ({"workload__measured_at": "2026-03-06T10:00:00+00:00"}, FAIL),
         ({"workload__measured_at": "2026-03-15T10:00:00+00:00"}, MISSING),
+        ({"workload__measured_at_stated": False}, MISSING),
         ({"calibration__q_cap_censored": "right"}, MISSING),
         ({"calibration__q_cap_censored": "left"}, MISSING),
         ({"calibration__source": "simulated"}, MISSING),
@@ -112,8 +119,8 @@ def test_item_2_wants_w_within_what_was_measured_and_the_load_balanced(changes, 
         ({"replay__loads_rps": [10, 20]}, MISSING),
         ({"replay__measured_requests": 999}, MISSING),
         ({"policy__slo_p99_s": 2.0}, MISSING),
-        ({"replay__synthetic_trace": True}, MISSING),
-        ({"replay__synthetic_trace": True, "policy__accept_simulated": True}, PASS),
+        ({"replay__synthetic_trace": SYNTHETIC}, MISSING),
+        ({"replay__synthetic_trace": SYNTHETIC, "policy__accept_simulated": True}, PASS),
         ({"replay__cacheroute": policy(3.6, 4.0, 9.0)}, FAIL),
     ],
 )
@@ -169,6 +176,17 @@ def test_item_4_does_not_look_at_loads_that_neither_policy_serves():
         replay__against_flat__p99_s=[row(10, -1.0), row(20, -7.0), row(40, 10.0)],
     )
     assert found.verdict == PASS
+
+
+def test_item_4_says_when_no_load_is_within_the_slo():
+    found = verdict(
+        checklist.better_than_flat,
+        replay__cacheroute=policy(5.0, 6.0, 40.0),
+        replay__flat=policy(6.0, 9.0, 30.0),
+        replay__against_flat__capacity_steps=EQUAL,
+    )
+    assert found.verdict == MISSING
+    assert "at any replayed load" in found.explanation
 
 
 def test_item_4_two_seeds_are_no_interval():

@@ -6,7 +6,7 @@ import pgtrigger
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
-from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
+from planner.errors import ArtifactLost, Conflict, Invalid, NotAllowed, StaleVersion
 from planner.models import Approval, AuditEvent, Plan, Rollout
 from planner.selectors.routing_tables import routing_table
 from planner.services import fleets, gates, reviews, rollouts
@@ -181,7 +181,7 @@ def test_an_approval_does_not_outlive_its_evidence(cast, fleet):
     with pytest.raises(Conflict) as refusal:
         rollouts.start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "evidence-stale"
-    assert "fingerprints" in refusal.value.message
+    assert "the serving profile" in refusal.value.message
 
 
 def test_judging_the_same_evidence_again_takes_no_approval_away(cast, fleet):
@@ -198,6 +198,30 @@ def test_a_re_evaluation_between_two_votes_keeps_the_first(cast):
     approve(cast.hopper, plan)
     plan.refresh_from_db()
     assert plan.state == Plan.State.APPROVED
+
+
+def test_whoever_submits_after_voting_is_no_second_person(cast):
+    fleet = make.make_fleet(cast, "turncoat", min_approvals=2)
+    root2 = make.make_user("root2", "admin", superuser=True)
+    plan = make.submitted_plan(cast, fleet)
+    approve(root2, plan)
+    reviews.withdraw_plan(acting_user=cast.ada, plan=plan)
+    reviews.submit_plan(acting_user=root2, plan=plan)
+    approve(cast.grace, plan)
+    plan.refresh_from_db()
+    assert plan.state == Plan.State.IN_REVIEW
+    approve(cast.hopper, plan)
+    plan.refresh_from_db()
+    assert plan.state == Plan.State.APPROVED
+
+
+def test_a_plan_whose_table_is_lost_is_not_deployed(cast, fleet):
+    from django.core.files.storage import default_storage
+
+    plan = make.approved_plan(cast, fleet)
+    default_storage.delete(plan.table.path)
+    with pytest.raises(ArtifactLost):
+        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
 
 
 def test_viewers_cannot_evaluate(cast, fleet):
@@ -229,7 +253,7 @@ def test_a_plan_for_four_destinations_is_not_deployed_on_one(cast, fleet):
         fleets.set_destination_state(acting_user=cast.linus, destination=destination, state="down")
     with pytest.raises(Conflict) as refusal:
         rollouts.start_rollout(acting_user=cast.linus, plan=plan)
-    assert "destinations_up" in refusal.value.message
+    assert "the destinations that are up" in refusal.value.message
 
 
 def test_an_approver_who_then_finds_a_fault_may_reject(cast):

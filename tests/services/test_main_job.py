@@ -1,5 +1,8 @@
 """The main job, from rates to a verdict, by the services alone."""
 
+import datetime as dt
+import io
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,7 @@ from planner import artifacts
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Job, Plan, Replay, ReplayCell
 from planner.routing import build_table
-from planner.services import cells, plans, replays
+from planner.services import cells, plans, replays, workloads
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -214,3 +217,38 @@ def test_a_plan_whose_replay_follows_the_build_has_both_jobs_without_a_gap(cast,
     plan.refresh_from_db()
     assert plan.state == Plan.State.REPLAYING
     assert Job.objects.get(pk=job.pk).result["replay"] == plan.replays.get().pk
+
+
+def test_a_trace_that_is_shorter_than_what_was_asked_for_is_judged_by_what_it_served(cast, fleet):
+    row = make.run_replay(cast, make.built_plan(cast, fleet), requests=20_000)  # the trace has 2,000
+    item = make.evaluation_of(row.plan).items.get(number=3)
+    assert item.numbers["measured_requests"] == 1_600
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"measured_at": dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=14)))}, "measured_at"),
+        ({"measured_at": dt.datetime(2026, 1, 1)}, "measured_at"),  # noqa: DTZ001 - no zone is the point
+        ({"measured_at": dt.datetime(2999, 1, 1, tzinfo=dt.UTC)}, "measured_at"),
+        ({"key_depth": 0}, "key_depth"),
+        ({"block_tokens": 10**30}, "block_tokens"),
+    ],
+)
+def test_import_arguments_that_cannot_be_used_name_their_field(cast, fleet, value, field):
+    with pytest.raises(Invalid) as refusal:
+        workloads.import_workload(
+            acting_user=cast.ada, fleet=fleet, file=io.BytesIO(b"key,rate\na,1\n"), file_name="r.csv", **value
+        )
+    assert refusal.value.field == field
+    assert not fleet.workloads.exists()
+
+
+def test_when_rates_were_measured_is_missing_evidence_unless_it_was_stated(cast, fleet):
+    workload = workloads.import_workload(
+        acting_user=cast.ada, fleet=fleet, file=io.BytesIO(b"key,rate\na,1\nb,2\n"), file_name="r.csv"
+    )
+    plan = make.built_plan(cast, fleet, workload=workload)
+    item = make.judge_again(cast, plan).items.get(number=1)
+    assert item.verdict == "missing"
+    assert "not stated" in item.explanation

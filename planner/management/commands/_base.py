@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import datetime as dt
 import getpass
 import json
 from typing import Any
@@ -39,6 +41,17 @@ class PlannerCommand(BaseCommand):
     def say(self, text: str, **values: Any) -> None:
         """Print the outcome."""
         self.stdout.write(json.dumps(values, default=str) if self.as_json else text)
+
+
+def moment(text: str) -> dt.datetime:
+    """A time with its zone, from the command line."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no ISO 8601 time such as 2026-03-14T10:00:00+00:00") from error
+    if found.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; add +00:00 for UTC")
+    return found
 
 
 def user_named(name: str | None) -> User:

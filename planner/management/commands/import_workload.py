@@ -5,10 +5,9 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
-from django.utils.dateparse import parse_datetime
 
 from planner.ingest import FORMATS
-from planner.management.commands._base import PlannerCommand, fleet_named
+from planner.management.commands._base import PlannerCommand, fleet_named, moment
 from planner.services import workloads
 
 
@@ -23,9 +22,7 @@ class Command(PlannerCommand):
         parser.add_argument("--name", default="", help="name of the workload (default: from the file)")
         parser.add_argument("--key-depth", type=int, default=2, help="blocks of a prompt that make its routing key")
         parser.add_argument("--block-tokens", type=int, default=512)
-        parser.add_argument(
-            "--measured-at", type=parse_datetime, help="end of the measurement, ISO 8601 with a time zone"
-        )
+        parser.add_argument("--measured-at", type=moment, help="end of the measurement, ISO 8601 with a time zone")
         parser.add_argument("--strict", action="store_true", help="refuse what would otherwise be repaired")
 
     def run(self, user: User, options: dict[str, Any]) -> None:
