@@ -87,6 +87,8 @@ TEMPLATES = [
 
 DATABASES = {"default": env.db_url("DATABASE_URL")}
 DATABASES["default"].setdefault("OPTIONS", {})
+# A host that is gone answers nothing at all: give up instead of holding a thread.
+DATABASES["default"]["OPTIONS"] |= {"connect_timeout": 5, "tcp_user_timeout": 15_000}
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DATABASES["default"]["CONN_MAX_AGE"] = env.int("CACHEROUTE_CONN_MAX_AGE", default=60)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -105,6 +107,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
+AXES_VERBOSE = False
 AXES_FAILURE_LIMIT = 8
 AXES_COOLOFF_TIME = 0.25  # hours
 AXES_LOCKOUT_CALLABLE = "planner.web.views.home.locked_out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from math import log10
 from typing import Any
 
@@ -112,7 +113,8 @@ def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figur
         pattern = {"shape": "/"} if series == "planned" else {}
         bars.append(
             {
-                "type": "bar", "name": title, "x": data["destinations"], "y": _to_mean(values), "yaxis": axis,
+                "type": "bar", "name": title, "x": [escape(name) for name in data["destinations"]],
+                "y": _to_mean(values), "yaxis": axis,
                 "marker": {"color": colour_of(policy, theme), "pattern": pattern, "line": {"width": 0}},
                 "customdata": values, "hovertemplate": "%{x}: %{y:.3f} × mean (%{customdata:,.4~g})<extra></extra>",
             }

@@ -7,6 +7,7 @@ and nothing is served to people who are not signed in.
 from __future__ import annotations
 
 import io
+import json
 
 from dash import Dash
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -53,6 +54,8 @@ def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
         return JsonResponse({"detail": "Sign in first."}, status=401)
     if not path.startswith(PATHS):
         return JsonResponse({"detail": "No such path."}, status=404)
+    if request.method == "POST" and not _is_callback(request.body, app):
+        return JsonResponse({"detail": "Not a request of this app."}, status=400)
     environ = EnvironBuilder(
         path=request.path,
         query_string=request.META.get("QUERY_STRING", ""),
@@ -68,3 +71,19 @@ def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
         if name.lower() not in ("content-length", "set-cookie"):
             response[name] = value
     return response
+
+
+def _is_callback(body: bytes, app: Dash) -> bool:
+    """Whether this is what Dash's own script sends: a known output, and inputs with plain ids."""
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(asked, dict) or asked.get("output") not in app.callback_map:
+        return False
+    inputs = asked.get("inputs")
+    return (
+        isinstance(inputs, list)
+        and all(isinstance(i, dict) and isinstance(i.get("id"), str) and "property" in i for i in inputs)
+        and all(i.get("value") is None or isinstance(i["value"], str | float | int) for i in inputs)
+    )

@@ -151,7 +151,7 @@ def with_etag(response: Response, row: Any) -> Response:
     return response
 
 
-def accepted(job: Job, **more: Any) -> Response:
+def accepted(request: Request, job: Job, **more: Any) -> Response:
     """202 with the job's address: what was asked for goes on in the background."""
-    url = f"/api/v1/jobs/{job.pk}/"
+    url = request.build_absolute_uri(f"/api/v1/jobs/{job.pk}/")
     return Response({"job": job.pk, "job_url": url, **more}, status=202, headers={"Location": url})

@@ -44,7 +44,7 @@ def audit_page(wanted: AuditFilter, before: int | None = None) -> AuditPage:
     if wanted.since:
         events = events.filter(created_at__gte=_midnight(wanted.since))
     if wanted.until:
-        events = events.filter(created_at__lt=_midnight(wanted.until + dt.timedelta(days=1)))
+        events = events.filter(created_at__date__lte=wanted.until)
     if before is not None:
         events = events.filter(pk__lt=before)
     found = list(events[: PAGE + 1])
@@ -56,12 +56,18 @@ def newest_events(fleet: Fleet, count: int) -> list[AuditEvent]:
     return list(fleet.audit_events.order_by("-id")[:count])
 
 
+TIMELINE = 100  # events that the page of a plan shows; the audit trail has all
+
+
 def plan_timeline(plan: Plan) -> list[AuditEvent]:
-    """What happened to a plan, its replays and its rollouts, oldest first."""
+    """The latest of what happened to a plan, its replays and its rollouts, oldest first."""
     about = Q(subject_type="plan", subject_id=plan.pk)
     about |= Q(subject_type="replay", subject_id__in=list(plan.replays.values_list("pk", flat=True)))
     about |= Q(subject_type="rollout", subject_id__in=list(plan.rollouts.values_list("pk", flat=True)))
-    return list(AuditEvent.objects.filter(about, fleet=plan.fleet).order_by("id"))
+    # Falling back is the fleet's event, and the end of what was live then.
+    about |= Q(action="fleet.fell_back", before__live__contains=[{"plan": plan.number}])
+    latest = AuditEvent.objects.filter(about, fleet=plan.fleet).order_by("-id")[:TIMELINE]
+    return list(reversed(latest))
 
 
 def _midnight(day: dt.date) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import User
-from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Case, Exists, OuterRef, Prefetch, Q, QuerySet, Subquery, When
 
 from planner.models import Approval, Fleet, GateEvaluation, Job, Plan, Rollout
 
@@ -41,7 +41,7 @@ def waiting_for(user: User) -> list[Plan]:
 
 
 def open_jobs(fleet: Fleet | None = None) -> QuerySet[Job]:
-    """Jobs that are queued or running, with the plan number they are about (`built_plan` or `replayed_plan`)."""
+    """Jobs that are queued or running, with the number of the plan they are about."""
     jobs = Job.objects.filter(state__in=Job.OPEN)
     return _with_plan(jobs if fleet is None else jobs.filter(fleet=fleet))
 
@@ -55,10 +55,7 @@ def recent_jobs(fleet: Fleet, count: int = 8) -> list[Job]:
 
 def _with_plan(jobs: QuerySet[Job]) -> QuerySet[Job]:
     """Annotate `plan_number`: of the plan that a job builds or replays."""
-    built = Plan.objects.filter(pk=OuterRef("subject_id"), fleet=OuterRef("fleet")).values("number")[:1]
-    replayed = Plan.objects.filter(replays=OuterRef("subject_id"), fleet=OuterRef("fleet")).values("number")[:1]
-    return (
-        jobs.select_related("fleet", "created_by")
-        .annotate(built_plan=Subquery(built), replayed_plan=Subquery(replayed))
-        .order_by("-id")
-    )
+    built = Plan.objects.filter(pk=OuterRef("subject_id")).values("number")[:1]
+    replayed = Plan.objects.filter(replays=OuterRef("subject_id")).values("number")[:1]
+    about = Case(When(kind=Job.Kind.BUILD_PLAN, then=Subquery(built)), default=Subquery(replayed))
+    return jobs.select_related("fleet", "created_by").annotate(plan_number=about).order_by("-id")

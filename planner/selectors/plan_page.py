@@ -82,6 +82,10 @@ def _rollout(plan: Plan) -> dict[str, Any]:
     return {"rollout": rollout, "next_weight": higher[0] if higher else None}
 
 
+def _seconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def headline(plan: Plan, replay: Replay | None, evaluation: GateEvaluation | None) -> str:
     """The verdict in a sentence, with its numbers."""
     if plan.kind == Plan.Kind.FLAT:
@@ -95,8 +99,8 @@ def headline(plan: Plan, replay: Replay | None, evaluation: GateEvaluation | Non
     load, mine, flat = _compared_at(replay)
     sentence = (
         f"Within a p99 of {replay.slo_p99_s:g} s it serves {capacity[CANDIDATE]} requests/s where Flat-LB serves "
-        f"{capacity[BASELINE]}; at {load:g} requests/s p99 is {mine['p99_s']['mean']:.3g} s against "
-        f"{flat['p99_s']['mean']:.3g} s and {mine['hit_rate']['mean']:.1%} of prompt tokens are cached "
+        f"{capacity[BASELINE]}; at {load:g} requests/s p99 is {_seconds(mine['p99_s']['mean'])} s against "
+        f"{_seconds(flat['p99_s']['mean'])} s and {mine['hit_rate']['mean']:.1%} of prompt tokens are cached "
         f"against {flat['hit_rate']['mean']:.1%}."
     )
     return sentence + _checks(evaluation)

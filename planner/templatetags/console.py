@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import Any
 
 from django import template
@@ -57,6 +58,12 @@ def number(value: Any, digits: int = 3) -> str:
         return f"{value:.{digits - 1}e}"
     text = f"{float(f'{value:.{digits}g}'):.12f}".rstrip("0").rstrip(".")
     return text or "0"
+
+
+@register.filter
+def compact(value: Any) -> str:
+    """A stored change as JSON, which people who read audit trails know."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 @register.filter

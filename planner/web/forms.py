@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django import forms
+from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
 
 from planner.ingest import FORMATS
@@ -37,6 +38,17 @@ class Styled(forms.Form):
                 widget.attrs["inputmode"] = "decimal"
 
 
+class SignInForm(AuthenticationForm):
+    """Django's, where a name longer than any account's is refused before the lockout tries to record it."""
+
+    def clean_username(self) -> str:
+        """A name that may exist."""
+        name: str = self.cleaned_data["username"]
+        if len(name) > 150:
+            raise ValidationError("Names have 150 characters at most.")
+        return name
+
+
 class NumberList(forms.CharField):
     """Numbers separated by commas or blanks; empty is an empty list."""
 
@@ -51,6 +63,8 @@ class NumberList(forms.CharField):
         numbers: list[float] = []
         for text in (value or "").replace(",", " ").split():
             try:
+                if len(text) > 40:
+                    raise ValueError
                 found = int(text) if self.whole else float(text)
             except ValueError:
                 kind = "a whole number" if self.whole else "a number"
@@ -79,7 +93,7 @@ class ImportForm(Styled):
     measured_at = forms.DateTimeField(
         required=False,
         label="Measured until (UTC)",
-        help_text="End of the window that the rates were measured in. Left empty: now.",
+        help_text="End of the window that the rates were measured in. Left empty, the first checklist item stays open.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
     )
     strict = forms.BooleanField(required=False, help_text="Repair nothing: every repair becomes a refusal.")

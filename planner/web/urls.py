@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
+from planner.web.forms import SignInForm
 from planner.web.views import audit, fleets, home, inputs, plans, tokens
 
 FLEET = "fleets/<slug:slug>/"
@@ -12,7 +13,11 @@ PLAN = FLEET + "plans/<int:number>/"
 
 urlpatterns = [
     path("", home.home, name="home"),
-    path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path(
+        "login/",
+        LoginView.as_view(redirect_authenticated_user=True, authentication_form=SignInForm),
+        name="login",
+    ),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("audit/", audit.audit, name="audit"),
     path("tokens/", tokens.tokens, name="tokens"),

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from planner.models import Job, ReplayCell
@@ -62,6 +63,7 @@ def test_from_a_file_to_an_active_plan_and_back_to_flat_lb(clients, cast, fleet,
         assert changed.status_code == 200, changed.content
 
     upload = {"fleet": fleet.slug, "file": SimpleUploadedFile(name, content.encode()), "name": "measured"}
+    upload["measured_at"] = timezone.now().isoformat()
     imported = token.post(f"{API}/workloads/", upload, format="multipart")
     assert imported.status_code == 201, imported.content
     workload = imported.json()
@@ -76,7 +78,7 @@ def test_from_a_file_to_an_active_plan_and_back_to_flat_lb(clients, cast, fleet,
     assert (calibration["source"], calibration["warm_slots"]) == ("measured", 48)
 
     ordered = post("/plans/", {"fleet": fleet.slug, "workload": workload["id"], "calibration": calibration["id"]}, 202)
-    assert ordered["Location"] == ordered.json()["job_url"] == f"/api/v1/jobs/{ordered.json()['job']}/"
+    assert ordered["Location"] == ordered.json()["job_url"] == f"http://testserver/api/v1/jobs/{ordered.json()['job']}/"
     plan_path = f"/plans/{ordered.json()['plan']}/"
     assert get(plan_path).json()["state"] == "queued"
     work()

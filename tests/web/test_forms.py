@@ -109,7 +109,7 @@ def test_a_calibration_is_recorded_and_a_wrong_one_refused(sign_in, cast: Cast, 
     assert texts(page) == ["Recorded: q_cap 12.5/s, W 40 (measured)."]
     page = ada.post(address, {**form, "q_cap": "-1"})
     assert page.status_code == 400
-    assert page.context["form"].errors["q_cap"] == ["Q_cap is a number of requests/s above 0"]
+    assert page.context["form"].errors["q_cap"] == ["Q_cap is a number of requests/s from 1e-6 to 1e6"]
     page = ada.post(address, {**form, "margin": "1.2"})
     assert page.context["form"].errors["margin"] == ["The margin is a share above 0, at most 1"]
 

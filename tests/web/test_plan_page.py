@@ -126,7 +126,7 @@ def test_a_replay_with_a_wrong_load_is_refused_beside_its_field(sign_in, cast: C
     assert page.context["replay_form"].errors["loads_rps"] == ["'many' is not a number."]
     page = send(sign_in(cast.ada), "replay-new", plan, **{**form, "loads_rps": "-5"})
     assert page.status_code == 400
-    assert page.context["replay_form"].errors["loads_rps"] == ["Loads are requests/s above 0"]
+    assert page.context["replay_form"].errors["loads_rps"] == ["Loads are requests/s from 1e-6 to 1e8"]
 
 
 def test_progress_is_shown_while_a_replay_runs_and_asks_for_a_reload_when_none_does(

@@ -30,7 +30,7 @@ class PlanViewSet(ReadViewSet):
         if data.get("replay") is not None:
             data["replay"] = dict(data["replay"])
         plan, job = plans.order_plan(acting_user=self.person, **data)
-        return accepted(job, plan=plan.pk)
+        return accepted(request, job, plan=plan.pk)
 
     @extend_schema(request=None, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
@@ -95,7 +95,7 @@ class ReplayViewSet(ReadViewSet):
     def create(self, request: Request) -> Response:
         """Replay a built plan against Flat-LB; the checklist is evaluated when the last cell is in."""
         row, job = replays.start_replay(acting_user=self.person, **self.accept(serializers.ReplayInput))
-        return accepted(job, plan=row.plan_id, replay=row.pk)
+        return accepted(request, job, plan=row.plan_id, replay=row.pk)
 
     @extend_schema(responses={200: serializers.ReplayCellSerializer(many=True)}, filters=False)
     @action(detail=True, methods=["get"])
