@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 import time
 
 import numpy as np
@@ -216,4 +217,5 @@ def test_source_sized_table_takes_well_under_a_second():
         workload = read_bytes(content)
         best = min(best, time.perf_counter() - started)
     assert len(workload.key_names) == 128_824
-    assert best < 1.0
+    # A tracer (coverage) sees every line of the reader and multiplies its time.
+    assert best < (1.0 if sys.gettrace() is None else 10.0)
