@@ -2,7 +2,8 @@
 
 from planner.routing.build import build_table, replicas_needed
 from planner.routing.policies import POLICIES, Policy
+from planner.routing.replan import replan
 from planner.routing.split import canary_share
 from planner.routing.table import RoutingTable
 
-__all__ = ["POLICIES", "Policy", "RoutingTable", "build_table", "canary_share", "replicas_needed"]
+__all__ = ["POLICIES", "Policy", "RoutingTable", "build_table", "canary_share", "replan", "replicas_needed"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -43,6 +43,12 @@ class RoutingTable:
         Ascending indices of keys that need more than R destinations at ``q_cap``; clamped to R.
     warm_tokens : float or None
         KV tokens that the admitted prefixes occupy over all members; None without ``prefix_tokens``.
+    moved : int
+        Keys that lost a warm destination which they still needed; 0 for a plan from scratch (see `replan`).
+    moved_rate : float
+        Requests/s of the shares that moved with them.
+    moved_keys : int64[moved]
+        Their indices, ascending.
     """
 
     admitted: NDArray[np.int64]
@@ -61,10 +67,13 @@ class RoutingTable:
     total_rate: float
     keys: int
     warm_tokens: float | None = None
+    moved: int = 0
+    moved_rate: float = 0.0
+    moved_keys: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for each in fields(self):
+            value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
 
