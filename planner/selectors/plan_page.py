@@ -163,6 +163,8 @@ def ladder(replay: Replay) -> list[dict[str, Any]]:
 
 def way(plan: Plan) -> list[dict[str, Any]]:
     """The steps from order to traffic: done, current or ahead."""
+    if plan.kind == Plan.Kind.FLAT:
+        return []  # it was never built, replayed or reviewed, and must not look as if
     states = [*WAY, "canary", "active"]
     live = plan.rollouts.filter(state__in=("canary", "active")).order_by("-id").first()
     current = live.state if live else plan.state

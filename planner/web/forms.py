@@ -293,9 +293,9 @@ class TokenForm(Styled):
     scopes = forms.MultipleChoiceField(
         choices=[
             (ApiToken.Scope.READ, "read: look at everything"),
-            (ApiToken.Scope.INGEST, "ingest: send workloads and telemetry"),
+            (ApiToken.Scope.INGEST, "ingest: import workloads"),
             (ApiToken.Scope.PLAN, "plan: order plans and replays"),
-            (ApiToken.Scope.DEPLOY, "deploy: rollouts and fall back"),
+            (ApiToken.Scope.DEPLOY, "deploy: fleets, destinations, rollouts and fall back"),
             (ApiToken.Scope.ROUTE, "route: read routing tables"),
         ],
         widget=forms.CheckboxSelectMultiple,

@@ -232,3 +232,16 @@ def test_an_approved_plan_with_newer_evidence_asks_for_another_review(sign_in, c
     body = client.get(address).content.decode()
     assert "cannot be deployed until it is approved again" in body
     assert "Submit for review" in body
+
+
+def test_flat_lb_does_not_look_as_if_it_had_been_built_replayed_and_reviewed(sign_in, cast: Cast, fleet: Fleet) -> None:
+    body = sign_in(cast.vera).get(reverse("plan", args=[fleet.slug, 0])).content.decode()
+    assert "Flat-LB" in body
+    for step in ("✓ built", "✓ replayed", "✓ in review"):
+        assert step not in body
+
+
+def test_the_steps_of_a_real_plan_say_what_happened(sign_in, cast: Cast, replayed: Plan) -> None:
+    body = sign_in(cast.vera).get(reverse("plan", args=[replayed.fleet.slug, replayed.number])).content.decode()
+    assert "✓ built" in body
+    assert "✓ approved" not in body
