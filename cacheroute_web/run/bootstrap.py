@@ -37,8 +37,8 @@ def check_python() -> None:
             % (sys.version_info[0], sys.version_info[1], OLDEST[0], OLDEST[1])
         )
     try:
-        import ensurepip  # noqa: F401
-        import venv  # noqa: F401
+        import ensurepip  # noqa: F401 - only to see that it is there
+        import venv  # noqa: F401 - the same
     except ImportError:
         raise Refused(
             "this Python cannot make virtual environments: install its venv package (Debian, Ubuntu: apt-get install "
