@@ -28,7 +28,8 @@ class RoutingTable:
     load : float64[R]
         Planned load of each destination in requests/s, the cold baseline included.
     imbalance : float
-        ``max(load) / mean(load)``; 1.0 when there is no load at all.
+        ``max(load / capacity) * sum(capacity) / sum(load)`` over the available destinations, which is
+        max/mean where all capacities are equal; 1.0 when there is no load at all.
     slots_used, slots : int
         Warm slots taken by the admitted keys, and the fleet's budget C = R * W.
     admitted_rate, total_rate : float
@@ -49,6 +50,28 @@ class RoutingTable:
         Requests/s of the shares that moved with them.
     moved_keys : int64[moved]
         Their indices, ascending.
+    capacity : float64[R]
+        Relative speed of each destination; 1 is the one that ``q_cap`` was measured on.
+    available : bool[R]
+        False for a destination that takes nothing (draining or down).
+    after_loss : float64[R]
+        Imbalance of the survivors after the loss of each one destination, its keys served by their other
+        members or by their backup (the N-1 table); NaN where the destination takes nothing, infinite where
+        nothing survives.
+    admission : str
+        Name of the admission policy.
+    admitted_value : float
+        Sum of ``rate * prefix_tokens`` (tokens/s of prefill that warm prefixes save) over the admitted keys, or
+        of ``rate`` where prefix lengths are not known.
+    value_bound : float
+        What no admission can exceed: the fractional knapsack bound of the same budget.
+    tenant_slots : int64[T]
+        Warm slots that the keys of each tenant take; empty without tenants.
+    tenant_rate : float64[T]
+        Requests/s of the admitted keys of each tenant.
+    rewarm_tokens : float or None
+        Prefill tokens that it takes to warm the (key, member) pairs which the incumbent does not hold; None
+        without ``prefix_tokens`` or without an incumbent.
     """
 
     admitted: NDArray[np.int64]
@@ -70,12 +93,32 @@ class RoutingTable:
     moved: int = 0
     moved_rate: float = 0.0
     moved_keys: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    capacity: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    available: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    after_loss: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    admission: str = "top_rate"
+    admitted_value: float = 0.0
+    value_bound: float = 0.0
+    tenant_slots: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    tenant_rate: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    rewarm_tokens: float | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
+
+    @property
+    def worst_loss(self) -> float:
+        """The highest imbalance after the loss of one destination; NaN when the table does not know."""
+        known = self.after_loss[~np.isnan(self.after_loss)]
+        return float(known.max()) if len(known) else float("nan")
+
+    @property
+    def value_gap(self) -> float:
+        """Share of the bound that was not reached, in [0, 1]; 0 is optimal."""
+        return max(0.0, 1.0 - self.admitted_value / self.value_bound) if self.value_bound > 0 else 0.0
 
     @cached_property
     def row(self) -> NDArray[np.int64]:
@@ -104,7 +147,7 @@ class RoutingTable:
         if not isinstance(other, RoutingTable):
             return NotImplemented
         return all(
-            np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
+            np.array_equal(a, b, equal_nan=a.dtype.kind == "f") if isinstance(a, np.ndarray) else a == b
             for a, b in ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         )
 
