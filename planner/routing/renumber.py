@@ -1,0 +1,121 @@
+"""The same table under other indices: when keys come and go, and when destinations do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.routing.table import RoutingTable
+from planner.routing.validation import whole
+
+__all__ = ["with_destinations", "with_keys"]
+
+
+def with_keys(table: RoutingTable, new_index_of_old: ArrayLike, keys: int) -> RoutingTable:
+    """Return the table with its keys numbered as another rate vector numbers them.
+
+    Admitted keys that the other vector does not have leave the table. Rates and loads stay what they were when the
+    table was planned, since what the gone keys carried is not part of a table; keys of equal rate keep their order.
+
+    Parameters
+    ----------
+    new_index_of_old : int64[table.keys]
+        The new index of each key, -1 for a key that is gone; no two keys share one.
+    keys : int
+        Length of the other rate vector.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
+    """
+    count = whole("keys", keys, 0)
+    new = np.asarray(new_index_of_old)
+    if new.shape != (table.keys,) or new.dtype.kind not in "iu":
+        raise ValueError(f"new_index_of_old: expected whole numbers of shape ({table.keys},), got {new.shape}")
+    bad = (new < -1) | (new >= count)
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise ValueError(f"new_index_of_old[{at}] = {new[at]}: expected -1 or an index below {count}")
+    taken = np.bincount(new[new >= 0], minlength=count)
+    if (taken > 1).any():
+        index = int(np.argmax(taken > 1))
+        raise ValueError(f"new_index_of_old: {taken[index]} keys share the new index {index}")
+    admitted = new[table.admitted].astype(np.int64)
+    stays = admitted >= 0
+    replicas = table.replicas[stays]
+    return replace(
+        table,
+        admitted=admitted[stays],
+        offsets=_offsets(replicas),
+        members=table.members[np.repeat(stays, table.replicas)],
+        replicas=replicas,
+        backup=table.backup[stays],
+        slots_used=int(replicas.sum()),
+        cannot_fit=_known(new, table.cannot_fit),
+        moved_keys=_known(new, table.moved_keys),
+        keys=count,
+    )
+
+
+def with_destinations(table: RoutingTable, positions: ArrayLike) -> RoutingTable:
+    """Return the table over some of its destinations, in another order; the others must take no key.
+
+    Parameters
+    ----------
+    positions : int64[R']
+        Which destination of the table each new one is; distinct.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value; also where a destination that is left out holds a key or is
+        a backup.
+    """
+    old = np.asarray(positions)
+    if old.ndim != 1 or len(old) == 0 or old.dtype.kind not in "iu":
+        raise ValueError(f"positions: expected a vector of whole numbers that is not empty, got {old!r}")
+    bad = (old < 0) | (old >= table.destinations)
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise ValueError(f"positions[{at}] = {old[at]}: the table has {table.destinations} destinations")
+    new_of_old = np.full(table.destinations, -1, dtype=np.int32)
+    new_of_old[old] = np.arange(len(old), dtype=np.int32)
+    if (new_of_old[old] != np.arange(len(old))).any():
+        at = int(np.argmax(new_of_old[old] != np.arange(len(old))))
+        raise ValueError(f"positions[{at}] = {old[at]}: the destination stands there twice")
+    members = new_of_old[table.members]
+    backup = np.where(table.backup >= 0, new_of_old[table.backup], np.int32(-1)).astype(np.int32)
+    _none_left_out("member", table.members, members)
+    _none_left_out("backup", table.backup, np.where(table.backup >= 0, backup, 0))
+    row_of = np.repeat(np.arange(len(table.admitted)), table.replicas)
+    return replace(
+        table,
+        members=members[np.lexsort((members, row_of))],  # ascending within a key
+        backup=backup,
+        destinations=len(old),
+        load=table.load[old],
+        **{
+            name: values[old]
+            for name in ("capacity", "available", "after_loss")
+            if len(values := getattr(table, name))  # a table from before these were known has none
+        },
+    )
+
+
+def _offsets(replicas: NDArray[np.int64]) -> NDArray[np.int64]:
+    offsets = np.zeros(len(replicas) + 1, dtype=np.int64)
+    np.cumsum(replicas, out=offsets[1:])
+    return offsets
+
+
+def _known(new: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    found = new[indices].astype(np.int64)
+    return np.sort(found[found >= 0])
+
+
+def _none_left_out(what: str, old: NDArray[np.int32], new: NDArray[np.int32]) -> None:
+    if (new < 0).any():
+        raise ValueError(f"positions: destination {old[int(np.argmax(new < 0))]} is left out, and is a {what} of a key")
