@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import tempfile
 from functools import lru_cache
@@ -123,6 +124,19 @@ def load_prefix_tokens(artifact: Artifact) -> np.ndarray | None:
     return table.column("prefix_tokens").to_numpy() if "prefix_tokens" in table.column_names else None
 
 
+def load_tenants(artifact: Artifact) -> tuple[list[str], np.ndarray] | None:
+    """Names of the tenants, sorted, and int64[keys] positions among them; None where the rates name none."""
+    table = load(artifact)
+    if "tenant" not in table.column_names:
+        return None
+    column = table.column("tenant").unify_dictionaries().combine_chunks()
+    found = column.dictionary.to_pylist()
+    names = sorted(found)
+    place = {name: at for at, name in enumerate(names)}
+    new_code = np.array([place[name] for name in found], dtype=np.int64)
+    return names, new_code[column.indices.to_numpy()]
+
+
 def store_trace(trace: Trace) -> Artifact:
     """Arrivals, key indices, lengths and block ids of a trace."""
     blocks = pa.ListArray.from_arrays(
@@ -161,11 +175,22 @@ def load_trace(artifact: Artifact) -> Trace:
     return _trace_of(artifact.digest)
 
 
+# Fields of a routing table beside the columns below; the arrays among them and their types.
+_TABLE_SCALARS = (
+    "imbalance", "slots_used", "admitted_rate", "destinations", "q_cap", "slots", "total_rate", "keys", "warm_tokens",
+    "moved", "moved_rate", "admission", "admitted_value", "value_bound", "rewarm_tokens",
+)  # fmt: skip
+_TABLE_ARRAYS: dict[str, Any] = {
+    "load": np.float64, "cannot_fit": np.int64, "moved_keys": np.int64, "capacity": np.float64, "available": np.bool_,
+    "after_loss": np.float64, "tenant_slots": np.int64, "tenant_rate": np.float64,
+}  # fmt: skip
+
+
 def store_table(table: RoutingTable, key_names: list[str]) -> Artifact:
     """One row an admitted key, in descending rate; members are positions among the plan's destinations."""
     members = pa.ListArray.from_arrays(pa.array(table.offsets, pa.int32()), pa.array(table.members, pa.int32()))
     whole = {name: getattr(table, name) for name in _TABLE_SCALARS}
-    whole["load"], whole["cannot_fit"] = table.load.tolist(), table.cannot_fit.tolist()
+    whole |= {name: [_as_json(x) for x in getattr(table, name).tolist()] for name in _TABLE_ARRAYS}
     arrow = pa.table(
         {
             "key": pa.array([key_names[i] for i in table.admitted.tolist()], pa.string()),
@@ -173,13 +198,13 @@ def store_table(table: RoutingTable, key_names: list[str]) -> Artifact:
             "members": members,
             "backup": pa.array(table.backup, pa.int32()),
         }
-    ).replace_schema_metadata({"cacheroute": json.dumps(whole)})
+    ).replace_schema_metadata({"cacheroute": json.dumps(whole, allow_nan=False)})
     return store(Artifact.Kind.TABLE, arrow)
 
 
-_TABLE_SCALARS = (
-    "imbalance", "slots_used", "admitted_rate", "destinations", "q_cap", "slots", "total_rate", "keys", "warm_tokens",
-)  # fmt: skip
+def _as_json(value: Any) -> Any:
+    """JSON has no infinity and no NaN; `float` reads their names back."""
+    return value if isinstance(value, int) or math.isfinite(value) else str(value)
 
 
 @lru_cache(maxsize=4)
@@ -188,14 +213,15 @@ def _table_of(digest: str) -> tuple[RoutingTable, list[str]]:
     whole = json.loads(arrow.schema.metadata[b"cacheroute"])
     members = arrow.column("members").combine_chunks()
     offsets = members.offsets.to_numpy().astype(np.int64)
+    # Tables from before a field was known lack it, and have the field's default.
+    arrays = {name: np.array(whole.pop(name), dtype=kind) for name, kind in _TABLE_ARRAYS.items() if name in whole}
     table = RoutingTable(
         admitted=arrow.column("key_index").to_numpy().copy(),
         offsets=offsets,
         members=members.values.to_numpy().copy(),
         replicas=np.diff(offsets),
-        load=np.array(whole.pop("load"), dtype=np.float64),
-        cannot_fit=np.array(whole.pop("cannot_fit"), dtype=np.int64),
         backup=arrow.column("backup").to_numpy().copy(),
+        **arrays,
         **whole,
     )
     return table, arrow.column("key").to_pylist()

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from planner import models
 from planner.routing import POLICIES
-from planner.services.plans import ADMISSIONS
+from planner.services.plan_options import ADMISSIONS, MOST_SLOTS, MOST_TOKENS
 from planner.services.replays import ARRIVALS
 
 
@@ -271,13 +271,50 @@ class ReplayInput(ReplayOptions):
     plan = serializers.PrimaryKeyRelatedField(queryset=models.Plan.objects.all())
 
 
+class SlotsOfTenants(serializers.DictField):
+    child = serializers.IntegerField(min_value=0, max_value=MOST_SLOTS)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, allow_null=True, **kwargs)
+
+
 class PlanInput(serializers.Serializer[Any]):
     fleet = FleetField()
     workload = serializers.PrimaryKeyRelatedField(queryset=models.Workload.objects.all())
     calibration = serializers.PrimaryKeyRelatedField(queryset=models.Calibration.objects.all())
-    admission = serializers.ChoiceField(choices=ADMISSIONS, required=False, default="top_rate")
+    admission = serializers.ChoiceField(
+        choices=ADMISSIONS,
+        required=False,
+        default="top_rate",
+        help_text="By rate, by prefill tokens saved per unit of budget, or the best set that fits",
+    )
     balance_target = FiniteFloat(required=False, allow_null=True, min_value=1, max_value=1e6)
     slots_per_destination = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=2**31 - 1)
+    tokens_per_destination = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=MOST_TOKENS,
+        help_text="KV tokens that each destination may keep warm; the workload must know prefix lengths",
+    )
+    tenant_quota = SlotsOfTenants(help_text="Most warm slots of a tenant: {name: slots}")
+    tenant_floor = SlotsOfTenants(help_text="Warm slots reserved for a tenant, as far as it has demand: {name: slots}")
+    incumbent = serializers.PrimaryKeyRelatedField(
+        queryset=models.Plan.objects.all(),
+        required=False,
+        allow_null=True,
+        help_text="Replan: keep what this plan holds warm as far as the balance allows; none: from scratch",
+    )
+    max_imbalance_factor = FiniteFloat(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=1e6,
+        help_text="Replan: how far the imbalance may exceed a fresh plan's (1.02 when not given)",
+    )
+    max_moved_share = FiniteFloat(
+        required=False, allow_null=True, min_value=0, max_value=1, help_text="Replan: most of the rate that may move"
+    )
     replay = ReplayOptions(required=False, allow_null=True)
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
 

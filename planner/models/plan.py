@@ -44,6 +44,14 @@ class Plan(Versioned):
     state = models.CharField(max_length=12, choices=State, default=State.QUEUED)
     workload = models.ForeignKey(Workload, on_delete=models.PROTECT, related_name="plans", null=True, blank=True)
     calibration = models.ForeignKey(Calibration, on_delete=models.PROTECT, related_name="plans", null=True, blank=True)
+    incumbent = models.ForeignKey(
+        "self",
+        on_delete=models.PROTECT,
+        related_name="replans",
+        null=True,
+        blank=True,
+        help_text="The plan whose warm destinations this one keeps as far as the balance allows; none: from scratch",
+    )
     parameters = models.JSONField(default=dict, help_text="Inputs of the build beside the rates")
     table = models.ForeignKey(Artifact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     summary = models.JSONField(default=dict, help_text="Admitted keys, load of each destination, imbalance, timings")
@@ -64,7 +72,13 @@ class Plan(Versioned):
             pgtrigger.Protect(
                 name="built_is_final",
                 operation=pgtrigger.UpdateOf(
-                    "table_id", "parameters", "workload_id", "calibration_id", "fingerprint", "author_id"
+                    "table_id",
+                    "parameters",
+                    "workload_id",
+                    "calibration_id",
+                    "incumbent_id",
+                    "fingerprint",
+                    "author_id",
                 ),
                 condition=pgtrigger.Q(old__table__isnull=False),
             ),

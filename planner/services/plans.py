@@ -5,20 +5,19 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Max
 
 from planner import artifacts
 from planner.digests import code_version, digest
-from planner.errors import Conflict, Invalid, JobFailed, Refused
-from planner.models import Calibration, Destination, Fleet, Job, Plan, PlanState, Workload
-from planner.routing import build_table
-from planner.services import audit, jobs, rights
+from planner.errors import Conflict, JobFailed, Refused
+from planner.models import Calibration, Fleet, Job, Plan, PlanState, Workload
+from planner.services import audit, jobs, plan_options, plan_tables, rights
 from planner.services.locking import lock
 
-ADMISSIONS = ("top_rate",)
+# Figures of a built table that the audit trail keeps.
+REPORTED = ("admitted", "slots_used", "imbalance", "cannot_fit", "worst_loss", "moved_share")
 
 
 def lock_plan(pk: int, expected_version: int | None = None) -> Plan:
@@ -42,38 +41,21 @@ def order_plan(
     fleet: Fleet,
     workload: Workload,
     calibration: Calibration,
-    admission: str = "top_rate",
-    balance_target: float | None = None,
-    slots_per_destination: int | None = None,
+    incumbent: Plan | None = None,
     replay: dict[str, Any] | None = None,
     note: str = "",
+    **options: Any,
 ) -> tuple[Plan, Job]:
-    """Order a plan. The build is a job; with `replay` (see `replays.start_replay`) a replay follows it."""
+    """Order a plan with the options of `plan_options.checked`.
+
+    With `incumbent`, a plan of the fleet that has a table, it is a replan: what is warm stays where it is as far
+    as the balance allows. The build is a job; with `replay` (see `replays.start_replay`) a replay follows it.
+    """
     rights.require(acting_user, rights.PLAN)
     fleet = lock(Fleet, fleet.pk)
-    if workload.fleet_id != fleet.pk:
-        raise Invalid("this workload belongs to another fleet", field="workload")
-    if calibration.fleet_id != fleet.pk:
-        raise Invalid("this calibration belongs to another fleet", field="calibration")
-    if admission not in ADMISSIONS:
-        raise Invalid(f"{admission!r} is not one of {', '.join(ADMISSIONS)}", field="admission")
-    if balance_target is not None and not 1 <= balance_target < 1e6:
-        raise Invalid("the balance target is a max/mean ratio of at least 1", field="balance_target")
-    slots = calibration.warm_slots if slots_per_destination is None else slots_per_destination
-    if not 0 <= slots <= 1_000_000_000:
-        raise Invalid("warm slots are a whole number from 0 to 1,000,000,000", field="slots_per_destination")
-    up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index"))
-    if not up:
-        raise Conflict("no destination of this fleet is up, so there is nowhere to place a key")
-    parameters = {
-        "admission": admission,
-        "balance_target": balance_target,
-        "q_cap": calibration.q_cap,
-        "slots_per_destination": slots,
-        "slots": slots * len(up),
-        # Members of the table are positions in this list of the fleet's destination indices.
-        "destinations": [d.index for d in up],
-    }
+    parameters = plan_options.checked(
+        fleet=fleet, workload=workload, calibration=calibration, incumbent=incumbent, **options
+    )
     if replay is not None:
         from planner.services import replays
 
@@ -85,9 +67,10 @@ def order_plan(
         number=latest + 1,
         workload=workload,
         calibration=calibration,
+        incumbent=incumbent,
         parameters=parameters,
         fingerprint=fleet.serving_profile.fingerprint,
-        inputs_digest=digest({"rates": workload.rates.digest, "parameters": parameters}),
+        inputs_digest=_inputs_digest(workload, incumbent, parameters),
         author=acting_user,
         note=note,
     )
@@ -110,49 +93,30 @@ def order_plan(
     return plan, job
 
 
+def _inputs_digest(workload: Workload, incumbent: Plan | None, parameters: dict[str, Any]) -> str:
+    inputs: dict[str, Any] = {"rates": workload.rates.digest, "parameters": parameters}
+    if incumbent is not None and incumbent.table is not None:
+        inputs["incumbent"] = {"table": incumbent.table.digest, "destinations": incumbent.parameters["destinations"]}
+    return digest(inputs)
+
+
 def build_plan(job: Job) -> None:
-    """Run the build of a claimed job: load rates, run Algorithm 1, store the table."""
+    """Run the build of a claimed job: load rates, run Algorithm 1 or a replan, store the table."""
     with transaction.atomic():
         plan = lock_plan(job.subject_id or 0)
         if plan.state == Plan.State.QUEUED:
             move(plan, Plan.State.BUILDING)
     jobs.progress(job, 1, "rates loaded")
-    workload, parameters = plan.workload, plan.parameters
-    assert workload is not None  # a database constraint of this kind of plan
-    key_names, rates = artifacts.load_rates(workload.rates)
+    inputs = plan_tables.load_inputs(plan)
     started = time.perf_counter()
     try:
-        table = build_table(
-            rates,
-            destinations=len(parameters["destinations"]),
-            q_cap=parameters["q_cap"],
-            slots=parameters["slots"],
-            admission=parameters["admission"],
-            balance_target=parameters["balance_target"],
-        )
+        built = plan_tables.build(plan, inputs)
     except ValueError as error:
         raise JobFailed(str(error)) from error
     build_ms = (time.perf_counter() - started) * 1e3
     jobs.progress(job, 2, "table built")
-    stored = artifacts.store_table(table, key_names)
-    total = float(rates.sum())
-    top = [
-        {"key": key_names[i], "rate": float(rates[i]), "members": table.members_of(i).tolist()}
-        for i in table.admitted[:20].tolist()
-    ]
-    summary = {
-        "keys": len(rates),
-        "admitted": len(table.admitted),
-        "admitted_rate": float(table.admitted_rate),
-        "admitted_share": float(table.admitted_rate) / total if total else 0.0,
-        "replicated": int(np.count_nonzero(table.replicas > 1)),
-        "cannot_fit": len(table.cannot_fit),
-        "slots_used": int(table.slots_used),
-        "imbalance": float(table.imbalance),
-        "load": [round(float(x), 6) for x in table.load],
-        "top_keys": top,
-        "build_ms": round(build_ms, 3),
-    }
+    stored = artifacts.store_table(built.table, inputs.key_names)
+    summary = {**plan_tables.summary_of(plan, built), "build_ms": round(build_ms, 3)}
     with transaction.atomic():
         plan = lock_plan(plan.pk)
         if not jobs.lock_mine(job) or plan.state != Plan.State.BUILDING:
@@ -164,7 +128,7 @@ def build_plan(job: Job) -> None:
             acting_user=job.created_by,
             fleet=plan.fleet,
             subject=plan,
-            after={k: summary[k] for k in ("admitted", "slots_used", "imbalance", "cannot_fit")},
+            after={k: summary[k] for k in REPORTED},
             evidence_digest=stored.digest,
         )
         result = {"plan": plan.pk, "build_ms": summary["build_ms"]}
