@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.routing.build import build_table
-from planner.routing.kernels import choose_backups
+from planner.routing.backups import plan_losses
 from planner.routing.rebalance import keep_members, lost_members, place_new, rebalance
 from planner.routing.table import RoutingTable
 from planner.routing.validation import positive, rate_vector
@@ -150,7 +150,9 @@ def _table(
         members=members,
         load=load,
         imbalance=1.0 / float((load / top).mean()) if top > 0 else 1.0,
-        backup=choose_backups(admitted_rates, fresh.offsets, members, load.copy()),
+        backup=plan_losses(
+            admitted_rates, fresh.offsets, members, fresh.available, fresh.capacity, cold, load
+        )[0],
         moved=len(moved_keys),
         moved_rate=float((lost * share).sum()),
         moved_keys=moved_keys,

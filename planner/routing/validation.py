@@ -7,29 +7,60 @@ import operator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["positive", "rate_vector", "whole"]
+from planner.routing.ranking import as_float, exact_sum, first_bad
+
+__all__ = ["flags", "index_vector", "positive", "rate_vector", "whole", "within"]
+
+
+def _numbers(name: str, values: ArrayLike, length: int | None, kinds: str, expected: str) -> NDArray[np.generic]:
+    try:
+        raw = np.asarray(values)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{name}: not a vector of {expected} ({error})") from None
+    if raw.size and raw.dtype.kind not in kinds:
+        raise ValueError(f"{name}: {expected} expected, got dtype {raw.dtype}")
+    if raw.ndim != 1 or (length is not None and len(raw) != length):
+        raise ValueError(f"{name}: expected shape ({'n' if length is None else length},), got {raw.shape}")
+    return raw
 
 
 def rate_vector(name: str, values: ArrayLike, length: int | None = None) -> NDArray[np.float64]:
-    """Return ``values`` as a new float64 vector of finite numbers >= 0, or raise ``ValueError``."""
+    """Return ``values`` as a float64 vector of finite numbers >= 0 (itself, if it is one), or raise ``ValueError``."""
+    raw = _numbers(name, values, length, "iuf", "numbers")
+    vector = np.ascontiguousarray(raw, dtype=np.float64)
+    bad = first_bad(vector)
+    if bad >= 0:
+        raise ValueError(f"{name}[{bad}] = {raw[bad]}: expected a finite number >= 0")
     try:
-        raw = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{name}: not a vector of numbers ({error})") from None
-    if raw.size and raw.dtype.kind not in "iuf":
-        raise ValueError(f"{name}: numbers expected, got dtype {raw.dtype}")
-    if raw.ndim != 1 or (length is not None and len(raw) != length):
-        raise ValueError(f"{name}: expected shape ({'n' if length is None else length},), got {raw.shape}")
-    vector = raw.astype(np.float64)
-    bad = ~(np.isfinite(vector) & (vector >= 0))
+        as_float(exact_sum(vector))
+    except OverflowError:
+        at = int(np.argmax(vector))
+        raise ValueError(f"{name}: the sum overflows; largest is {name}[{at}] = {vector[at]}") from None
+    return vector
+
+
+def index_vector(name: str, values: ArrayLike, length: int | None = None, least: int = 0) -> NDArray[np.int64]:
+    """Return ``values`` as an int64 vector of whole numbers of at least ``least``, or raise ``ValueError``."""
+    raw = _numbers(name, values, length, "iu", "whole numbers")
+    bad = (raw < least) | (raw > np.iinfo(np.int64).max)
     if bad.any():
         at = int(np.argmax(bad))
-        raise ValueError(f"{name}[{at}] = {vector[at]}: expected a finite number >= 0")
-    with np.errstate(over="ignore"):
-        total = vector.sum()
-    if not np.isfinite(total):
-        at = int(np.argmax(vector))
-        raise ValueError(f"{name}: the sum overflows; largest is {name}[{at}] = {vector[at]}")
+        raise ValueError(f"{name}[{at}] = {raw[at]}: expected a whole number of at least {least}")
+    return raw.astype(np.int64)
+
+
+def flags(name: str, values: ArrayLike, length: int) -> NDArray[np.bool_]:
+    """Return ``values`` as a bool vector, or raise ``ValueError``."""
+    return _numbers(name, values, length, "b", "booleans").astype(bool)
+
+
+def within(name: str, values: ArrayLike, length: int, bounds: tuple[float, float]) -> NDArray[np.float64]:
+    """Return ``values`` as a float64 vector of numbers within the bounds, or raise ``ValueError``."""
+    vector = rate_vector(name, values, length).copy()
+    bad = (vector < bounds[0]) | (vector > bounds[1])
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise ValueError(f"{name}[{at}] = {vector[at]}: expected a number from {bounds[0]:g} to {bounds[1]:g}")
     return vector
 
 

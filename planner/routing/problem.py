@@ -1,0 +1,133 @@
+"""What is to be planned: the arguments of `build_table`, checked once and named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.routing.ranking import as_float, exact_sum
+from planner.routing.validation import flags, index_vector, positive, rate_vector, whole, within
+
+__all__ = ["Problem"]
+
+# Outside of this range a load over a capacity could leave float64.
+CAPACITY_RANGE = (1e-6, 1e6)
+MOST_KEYS = 2**31 - 1  # positions are int32 while keys are sorted
+MOST_DESTINATIONS = 2**24
+MOST_SLOTS = 2**62
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Checked input of one plan; see `build_table` for shapes and units."""
+
+    rates: NDArray[np.float64]
+    exact_total: int  # of `rates`, as `exact_sum` counts
+    destinations: int
+    q_cap: float
+    slots: int
+    cold_load: NDArray[np.float64] | None
+    prefix_tokens: NDArray[np.float64] | None
+    slot_tokens: NDArray[np.float64] | None
+    room: NDArray[np.float64] | None  # KV tokens that each destination may keep warm
+    admission: str
+    balance_target: float | None
+    capacity: NDArray[np.float64]
+    available: NDArray[np.bool_]
+    tenants: NDArray[np.int64] | None
+    tenant_quota: NDArray[np.int64] | None
+    tenant_floor: NDArray[np.int64] | None
+
+    @classmethod
+    def checked(
+        cls,
+        rates: ArrayLike,
+        *,
+        destinations: int,
+        q_cap: float,
+        slots: int,
+        cold_load: ArrayLike | None = None,
+        prefix_tokens: ArrayLike | None = None,
+        admission: str = "top_rate",
+        balance_target: float | None = None,
+        capacity: ArrayLike | None = None,
+        available: ArrayLike | None = None,
+        slot_tokens: ArrayLike | None = None,
+        token_budget: ArrayLike | None = None,
+        tenants: ArrayLike | None = None,
+        tenant_quota: ArrayLike | None = None,
+        tenant_floor: ArrayLike | None = None,
+    ) -> Problem:
+        """Check every argument.
+
+        Raises
+        ------
+        ValueError
+            Naming the argument, the index and the value.
+        """
+        vector = rate_vector("rates", rates)
+        if len(vector) > MOST_KEYS:
+            raise ValueError(f"rates: {len(vector)} keys; at most {MOST_KEYS} can be planned")
+        fleet = whole("destinations", destinations, 1)
+        if fleet > MOST_DESTINATIONS:
+            raise ValueError(f"destinations = {fleet}: at most {MOST_DESTINATIONS} can be planned")
+        speeds = np.ones(fleet) if capacity is None else within("capacity", capacity, fleet, CAPACITY_RANGE)
+        takes = np.ones(fleet, dtype=bool) if available is None else flags("available", available, fleet)
+        if not takes.any():
+            raise ValueError(f"available: none of {fleet} destinations takes keys")
+        cold = None if cold_load is None else rate_vector("cold_load", cold_load, fleet)
+        if cold is not None and not takes[cold > 0].all():
+            at = int(np.argmax((cold > 0) & ~takes))
+            raise ValueError(f"cold_load[{at}] = {cold[at]}: this destination is not available")
+        total = exact_sum(vector)
+        try:
+            as_float(total + (0 if cold is None else exact_sum(cold)))
+        except OverflowError:
+            raise ValueError("rates and cold_load: their sum overflows") from None
+        saved = None if prefix_tokens is None else rate_vector("prefix_tokens", prefix_tokens, len(vector))
+        held = saved if slot_tokens is None else rate_vector("slot_tokens", slot_tokens, len(vector))
+        room = None
+        if token_budget is not None:
+            if held is None:
+                raise ValueError("token_budget: needs prefix_tokens or slot_tokens")
+            given = np.asarray(token_budget)
+            room = rate_vector("token_budget", np.full(fleet, given) if given.ndim == 0 else given, fleet).copy()
+        owner = None if tenants is None else index_vector("tenants", tenants, len(vector))
+        if owner is None and (tenant_quota is not None or tenant_floor is not None):
+            raise ValueError("tenant_quota and tenant_floor: need tenants")
+        return cls(
+            rates=vector,
+            exact_total=total,
+            destinations=fleet,
+            q_cap=positive("q_cap", q_cap),
+            slots=whole("slots", slots, 0),
+            cold_load=cold,
+            prefix_tokens=saved,
+            slot_tokens=held,
+            room=room,
+            admission=admission,
+            balance_target=None if balance_target is None else positive("balance_target", balance_target, least=1.0),
+            capacity=speeds,
+            available=takes,
+            tenants=owner,
+            tenant_quota=None if tenant_quota is None else index_vector("tenant_quota", tenant_quota, least=-1),
+            tenant_floor=None if tenant_floor is None else index_vector("tenant_floor", tenant_floor),
+        )
+
+    @property
+    def total_rate(self) -> float:
+        """Requests/s of all keys."""
+        return as_float(self.exact_total)
+
+    @property
+    def budget(self) -> int:
+        """The slots as an int64; a budget beyond it limits nothing."""
+        return min(self.slots, MOST_SLOTS)
+
+    @property
+    def is_uniform(self) -> bool:
+        """All available destinations are equally fast."""
+        speeds = self.capacity[self.available]
+        return bool(speeds.min() == speeds.max())

@@ -1,0 +1,193 @@
+"""Order and sums of millions of rates: exact, the same for every input order, and no more work than is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["as_float", "exact_sum", "first_bad", "top_indices"]
+
+# Bits of a float64 that is >= 0, read as a whole number, order as the floats do; -0.0 counts as 0.0.
+_WITHOUT_SIGN = np.uint64(0x7FFF_FFFF_FFFF_FFFF)
+_UNITS = 1 << 1074  # the smallest float64 above 0 is 1 / _UNITS
+
+
+@njit(cache=True, nogil=True)
+def _fill_bins(values: NDArray[np.float64], low: NDArray[np.int64], high: NDArray[np.int64]) -> int:
+    """Add the mantissas of all values to bins by exponent; return the first index that is not finite and >= 0."""
+    bits = values.view(np.uint64)
+    for i in range(len(bits)):
+        exponent = np.int64(bits[i] >> np.uint64(52))
+        if exponent >= 0x7FF:  # infinite, NaN, or with the sign bit
+            if values[i] == 0.0:
+                continue
+            return i
+        mantissa = np.int64(bits[i] & np.uint64(0xF_FFFF_FFFF_FFFF))
+        if exponent:
+            mantissa |= np.int64(1) << 52
+        else:
+            exponent = 1
+        low[exponent] += mantissa & 0x7FF_FFFF
+        high[exponent] += mantissa >> 27
+    return -1
+
+
+def first_bad(values: NDArray[np.float64]) -> int:
+    """Index of the first value that is not finite or is below 0; -1 when there is none."""
+    return _survey(values)[0]
+
+
+def exact_sum(values: NDArray[np.float64]) -> int:
+    """Return the exact sum of finite values >= 0, in units of 2**-1074; see `as_float`.
+
+    Float addition depends on the order of its terms in the last bits, and a cold load that differs in the last
+    bit may break a tie of the placement another way. This sum does not, so shuffled rates give equal tables.
+    """
+    return _survey(values)[1]
+
+
+def _survey(values: NDArray[np.float64]) -> tuple[int, int]:
+    low, high = np.zeros(0x7FF, dtype=np.int64), np.zeros(0x7FF, dtype=np.int64)
+    bad = _fill_bins(np.ascontiguousarray(values), low, high)
+    total = 0
+    if bad < 0:
+        for exponent in np.flatnonzero(low | high).tolist():
+            total += (int(low[exponent]) + (int(high[exponent]) << 27)) << (exponent - 1)
+    return bad, total
+
+
+def as_float(exact: int) -> float:
+    """Round an exact sum to the nearest float64; `OverflowError` beyond the largest."""
+    return exact / _UNITS
+
+
+@njit(cache=True, nogil=True)
+def _floor_of_top(values: NDArray[np.float64], count: int) -> tuple[int, int]:
+    """Bits that the ``count`` largest values reach, found 16 bits at a time.
+
+    Returns the floor, and how many values lie above it when it is a value itself, else -1: then at most
+    ``2 * count`` values reach it, which is near enough.
+    """
+    bits = values.view(np.uint64)
+    counts = np.empty(1 << 16, dtype=np.int64)
+    prefix = np.uint64(0)
+    above = 0
+    shift = 48
+    while True:
+        counts[:] = 0
+        for i in range(len(bits)):
+            b = bits[i] & _WITHOUT_SIGN
+            if shift == 48 or b >> np.uint64(shift + 16) == prefix:
+                counts[np.int64((b >> np.uint64(shift)) & np.uint64(0xFFFF))] += 1
+        at = len(counts) - 1
+        while above + counts[at] < count:
+            above += counts[at]
+            at -= 1
+        prefix = (prefix << np.uint64(16)) | np.uint64(at)
+        if shift == 0:
+            return prefix, above
+        if counts[at] <= count:
+            return prefix << np.uint64(shift), -1
+        shift -= 16
+
+
+@njit(cache=True, nogil=True)
+def _reaching(values: NDArray[np.float64], floor: int, equal: int) -> NDArray[np.int64]:
+    """Ascending indices of values at or above the floor; of those equal to it only the first ``equal``, if >= 0."""
+    bits = values.view(np.uint64)
+    floor = np.uint64(floor)  # compared with a signed number, both would be rounded to float64
+    size = 0
+    for i in range(len(bits)):
+        if bits[i] & _WITHOUT_SIGN >= floor:
+            size += 1
+    found = np.empty(size, dtype=np.int64)
+    size = 0
+    for i in range(len(bits)):
+        b = bits[i] & _WITHOUT_SIGN
+        if b > floor or (b == floor and equal != 0):
+            if b == floor:
+                equal -= 1
+            found[size] = i
+            size += 1
+    return found[:size]
+
+
+@njit(cache=True, nogil=True)
+def _radix_descending(values: NDArray[np.float64], order: NDArray[np.int64]) -> bool:
+    """Stable sort by descending value: radix on the upper 32 bits, insertion where those are equal.
+
+    Returns False, with ``order`` unusable, when values are so close together that insertion would take long.
+    """
+    n = len(values)
+    bits = values.view(np.uint64)
+    counts = np.zeros((3, 2048), dtype=np.int64)
+    digit = np.uint32(2047)
+    key, other_key = np.empty(n, dtype=np.uint32), np.empty(n, dtype=np.uint32)
+    rank, other_rank = np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
+    for i in range(n):
+        k = np.uint32((~bits[i] & _WITHOUT_SIGN) >> np.uint64(31))
+        key[i] = k
+        rank[i] = i
+        counts[0, k & digit] += 1
+        counts[1, (k >> np.uint32(11)) & digit] += 1
+        counts[2, k >> np.uint32(22)] += 1
+    for d in range(3):
+        place, shift = counts[d], np.uint32(11 * d)
+        total = 0
+        for j in range(2048):
+            total += place[j]
+            place[j] = total - place[j]
+        for i in range(n):
+            j = (key[i] >> shift) & digit
+            other_key[place[j]] = key[i]
+            other_rank[place[j]] = rank[i]
+            place[j] += 1
+        key, other_key = other_key, key
+        rank, other_rank = other_rank, rank
+    steps = 0
+    for i in range(n):
+        value = values[rank[i]]
+        at = i
+        while at > 0 and key[at - 1] == key[i] and values[order[at - 1]] < value:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = rank[i]
+        steps += i - at
+        if steps > 16 * n:
+            return False
+    return True
+
+
+def top_indices(values: NDArray[np.float64], count: int | None = None) -> NDArray[np.int64]:
+    """Return the indices of the ``count`` largest values (default: all), descending, ties on the lower index.
+
+    Only what is returned is sorted: O(B + count log count), and no array of B beside the input when count is small.
+
+    Parameters
+    ----------
+    values : float64[B]
+        Finite, >= 0.
+    count : int, optional
+        At least 0; more than B counts as B.
+    """
+    values = np.ascontiguousarray(values)
+    if count is None or count >= len(values):
+        return _descending(values)
+    if count <= 0:
+        return np.zeros(0, dtype=np.int64)
+    floor, above = _floor_of_top(values, count)
+    found = _reaching(values, floor, count - above if above >= 0 else -1)
+    return found[_descending(values[found])[:count]]
+
+
+def _descending(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    order = np.empty(len(values), dtype=np.int64)
+    if _radix_descending(values, order):
+        return order
+    # Stable because equal values are brought back to the order of their indices.
+    order = np.argsort(-values)
+    ranked = values[order]
+    group = np.zeros(len(values), dtype=np.int64)
+    np.cumsum(ranked[1:] != ranked[:-1], out=group[1:])
+    return order[np.lexsort((order, group))]
