@@ -277,6 +277,10 @@ class SlotsOfTenants(serializers.DictField):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(required=False, allow_null=True, **kwargs)
 
+    def get_value(self, dictionary: Any) -> Any:
+        """Of a form `name[tenant]=slots`; a text under the bare name is refused, where DRF would overlook it."""
+        return dictionary[self.field_name] if self.field_name in dictionary else super().get_value(dictionary)
+
 
 class PlanInput(serializers.Serializer[Any]):
     fleet = FleetField()

@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.models import BASELINE, GateEvaluation, Job, Plan, Replay
 from planner.selectors.audit_page import plan_timeline
+from planner.selectors.plan_table import table_facts
 
 # How policies are called on pages, in the order in which they are shown.
 POLICY_NAMES = {
@@ -72,6 +73,7 @@ def plan_page(plan: Plan) -> dict[str, Any]:
         **_rollout(plan),
         "timeline": plan_timeline(plan),
         "way": way(plan),
+        "facts": table_facts(plan),
     }
 
 

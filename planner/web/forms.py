@@ -12,7 +12,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
 
 from planner.ingest import FORMATS
-from planner.models import ApiToken, Calibration, Fleet, Workload
+from planner.models import ApiToken, Fleet, Workload
 from planner.routing import POLICIES
 from planner.selectors.plan_page import policy_name
 from planner.services.audit import ACTIONS
@@ -138,36 +138,6 @@ class SimulateForm(Styled):
     def __init__(self, *args: Any, fleet: Fleet, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["workload"].queryset = fleet.workloads.all()  # type: ignore[attr-defined]
-
-
-class PlanForm(Styled):
-    """The order of a plan."""
-
-    workload = forms.ModelChoiceField(queryset=Workload.objects.none(), empty_label=None)
-    calibration = forms.ModelChoiceField(queryset=Calibration.objects.none(), empty_label=None)
-    slots_per_destination = forms.IntegerField(
-        required=False,
-        min_value=0,
-        label="W, warm slots per destination",
-        help_text="Left empty: as calibrated. More than calibrated will not pass the checklist.",
-    )
-    balance_target = forms.FloatField(
-        required=False, label="Balance target, max/mean", help_text="Left empty: keys are split by q_cap only."
-    )
-    replay_after_build = forms.BooleanField(
-        required=False, initial=True, label="Replay against Flat-LB after the build"
-    )
-    loads_rps = NumberList(
-        required=False,
-        label="Loads of that replay, requests/s",
-        help_text="Three or more, such as 40, 80, 120. Left empty: 40, 70 and 100% of the fleet's calibrated capacity.",
-    )
-    note = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
-
-    def __init__(self, *args: Any, fleet: Fleet, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for name, queryset in (("workload", fleet.workloads.all()), ("calibration", fleet.calibrations.all())):
-            self.fields[name].queryset = queryset  # type: ignore[attr-defined]
 
 
 class ReplayForm(Styled):

@@ -25,7 +25,7 @@ class PlanViewSet(ReadViewSet):
 
     @extend_schema(request=serializers.PlanInput, responses={202: Accepted})
     def create(self, request: Request) -> Response:
-        """Order a plan; with `replay` a replay follows the build."""
+        """Order a plan, from scratch or as a replan of `incumbent`; with `replay` a replay follows the build."""
         data = self.accept(serializers.PlanInput)
         if data.get("replay") is not None:
             data["replay"] = dict(data["replay"])

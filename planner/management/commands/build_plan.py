@@ -1,14 +1,40 @@
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 
-from planner.management.commands._base import PlannerCommand, fleet_named
+from planner.management.commands._base import PlannerCommand, fleet_named, plan_numbered
 from planner.management.commands._wait import wait_for
 from planner.models import Plan
 from planner.services import plans
+from planner.services.plan_options import ADMISSIONS
+
+# Options that go to the service as they are.
+PLAIN = (
+    "admission", "balance_target", "slots_per_destination", "tokens_per_destination", "max_imbalance_factor",
+    "max_moved_share",
+)  # fmt: skip
+
+
+def slots_of_tenant(text: str) -> tuple[str, int]:
+    """NAME=SLOTS; a name may hold "=" itself."""
+    name, sign, slots = text.rpartition("=")
+    if not sign or not (slots.isascii() and slots.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a tenant and its slots, such as acme=40")
+    return name, int(slots)
+
+
+def by_tenant(option: str, pairs: list[tuple[str, int]]) -> dict[str, int]:
+    """The pairs as a map; a tenant that stands there twice is refused."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise CommandError(f"{option}: {twice!r} stands there twice")
+    return found
 
 
 class Command(PlannerCommand):
@@ -21,6 +47,14 @@ class Command(PlannerCommand):
         parser.add_argument("--calibration", type=int, help="id of a calibration (default: the newest)")
         parser.add_argument("--slots-per-destination", type=int, help="W (default: the calibration's)")
         parser.add_argument("--balance-target", type=float)
+        parser.add_argument("--admission", choices=ADMISSIONS, default="top_rate")
+        parser.add_argument("--tokens-per-destination", type=int, help="KV tokens that each may keep warm")
+        tenants: dict[str, Any] = {"action": "append", "type": slots_of_tenant, "default": [], "metavar": "NAME=SLOTS"}
+        parser.add_argument("--tenant-quota", help="most warm slots of a tenant; repeatable", **tenants)
+        parser.add_argument("--tenant-floor", help="warm slots reserved for a tenant; repeatable", **tenants)
+        parser.add_argument("--replan-from", type=int, metavar="NUMBER", help="plan whose warm destinations are kept")
+        parser.add_argument("--max-imbalance-factor", type=float, help="of a replan, to a fresh plan's (default: 1.02)")
+        parser.add_argument("--max-moved-share", type=float, help="most of the rate that a replan may move")
         parser.add_argument("--note", default="")
         parser.add_argument("--no-wait", action="store_true")
 
@@ -41,8 +75,10 @@ class Command(PlannerCommand):
             fleet=fleet,
             workload=workload,
             calibration=calibration,
-            slots_per_destination=options["slots_per_destination"],
-            balance_target=options["balance_target"],
+            incumbent=None if options["replan_from"] is None else plan_numbered(fleet, options["replan_from"]),
+            tenant_quota=by_tenant("--tenant-quota", options["tenant_quota"]),
+            tenant_floor=by_tenant("--tenant-floor", options["tenant_floor"]),
+            **{name: options[name] for name in PLAIN},
             note=options["note"],
         )
         if not options["no_wait"]:

@@ -16,7 +16,8 @@ from planner.selectors.plan_page import plan_page, progress
 from planner.services import gates, plans, replays, reviews, rights, rollouts
 from planner.web.access import fragment, needs
 from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person, text
-from planner.web.forms import PlanForm, ReplayForm
+from planner.web.forms import ReplayForm
+from planner.web.plan_forms import PlanForm
 
 
 def address(plan: Plan) -> str:
