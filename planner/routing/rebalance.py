@@ -1,8 +1,7 @@
-"""Compiled search for the fewest rate-weighted moves that bring every destination under a ceiling.
+"""Compiled search for the fewest rate-weighted moves that bring every destination under its limit.
 
-The planned load of a key that sits on k destinations is k *units* of ``rate / k``. A unit has a home (where it is
-warm) and a place; moving one away from home costs its weight, taking it back costs nothing, and units that were
-never warm are free to go anywhere.
+Moving a unit away from its home costs its weight, taking it back costs nothing, and units without a home are free to
+go anywhere. No search spends more than a budget of cost, nor more than a count of looked-at pairs.
 """
 
 from __future__ import annotations
@@ -11,107 +10,19 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["keep_members", "lost_members", "place_new", "rebalance"]
+from planner.routing.units import NOWHERE, Fleet, Units, holds, top_of
 
-NOWHERE = -1
-
-
-@njit(cache=True, nogil=True)
-def keep_members(
-    admitted: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    old_row: NDArray[np.int64],
-    old_offsets: NDArray[np.int64],
-    old_members: NDArray[np.int32],
-    old_load: NDArray[np.float64],
-) -> NDArray[np.int32]:
-    """Home of each unit: the incumbent's members of the key, the most loaded ones dropped when it needs fewer."""
-    home = np.full(offsets[-1], NOWHERE, dtype=np.int32)
-    for row in range(len(admitted)):
-        key = admitted[row]
-        old = old_row[key] if key < len(old_row) else NOWHERE
-        if old < 0:
-            continue
-        start, size = offsets[row], offsets[row + 1] - offsets[row]
-        first, last = old_offsets[old], old_offsets[old + 1]
-        kept = 0
-        if last - first <= size:
-            for at in range(first, last):
-                home[start + kept] = old_members[at]
-                kept += 1
-            continue
-        taken = np.zeros(last - first, dtype=np.bool_)
-        while kept < size:
-            best = NOWHERE
-            for at in range(last - first):
-                if not taken[at] and (
-                    best < 0 or old_load[old_members[first + at]] < old_load[old_members[first + best]]
-                ):
-                    best = at
-            taken[best] = True
-            home[start + kept] = old_members[first + best]
-            kept += 1
-    return home
+__all__ = ["level", "moved_weight", "search", "swap"]
 
 
 @njit(cache=True, nogil=True)
-def lost_members(
-    admitted: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    members: NDArray[np.int32],
-    old_row: NDArray[np.int64],
-    old_offsets: NDArray[np.int64],
-    old_members: NDArray[np.int32],
-) -> NDArray[np.int64]:
-    """How many warm destinations each row lost that it still needed; both members ascend within a key."""
-    lost = np.zeros(len(admitted), dtype=np.int64)
-    for row in range(len(admitted)):
-        key = admitted[row]
-        old = old_row[key] if key < len(old_row) else NOWHERE
-        if old < 0:
-            continue
-        a, a_end = offsets[row], offsets[row + 1]
-        b, b_end = old_offsets[old], old_offsets[old + 1]
-        needed = min(a_end - a, b_end - b)
-        while a < a_end and b < b_end:
-            if members[a] == old_members[b]:
-                needed -= 1
-                a += 1
-                b += 1
-            elif members[a] < old_members[b]:
-                a += 1
-            else:
-                b += 1
-        lost[row] = needed
-    return lost
-
-
-@njit(cache=True, nogil=True)
-def _holds(place: NDArray[np.int32], offsets: NDArray[np.int64], row: int, destination: int) -> bool:
-    for unit in range(offsets[row], offsets[row + 1]):  # noqa: SIM110 - compiled: no generators
-        if place[unit] == destination:
-            return True
-    return False
-
-
-@njit(cache=True, nogil=True)
-def place_new(
-    place: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    row_of: NDArray[np.int64],
-    weight: NDArray[np.float64],
-    load: NDArray[np.float64],
-) -> None:
-    """Put units without a place on the lightest destination that does not hold their key, heaviest rows first."""
+def moved_weight(place: NDArray[np.int32], units: Units) -> float:
+    """Weight of the units that are away from home."""
+    moved = 0.0
     for unit in range(len(place)):
-        if place[unit] >= 0:
-            continue
-        best = NOWHERE
-        for r in range(len(load)):
-            if (best < 0 or load[r] < load[best]) and not _holds(place, offsets, row_of[unit], r):
-                best = r
-        place[unit] = best
-        load[best] += weight[unit]
+        if units.home[unit] >= 0 and place[unit] != units.home[unit]:
+            moved += units.weight[unit]
+    return moved
 
 
 @njit(cache=True, nogil=True)
@@ -153,156 +64,241 @@ def _unlink(head: NDArray[np.int64], after: NDArray[np.int64], before: NDArray[n
 
 
 @njit(cache=True, nogil=True)
-def _go_home(
-    place: NDArray[np.int32],
-    home: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    row_of: NDArray[np.int64],
-    weight: NDArray[np.float64],
-    load: NDArray[np.float64],
-    ceiling: float,
-) -> None:
+def _move(place: NDArray[np.int32], units: Units, fleet: Fleet, unit: int, to: int) -> None:
+    weight, tokens = units.weight[unit], units.tokens[units.row_of[unit]]
+    fleet.load[place[unit]] -= weight
+    fleet.room[place[unit]] += tokens
+    fleet.load[to] += weight
+    fleet.room[to] -= tokens
+    place[unit] = to
+
+
+@njit(cache=True, nogil=True)
+def _go_home(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray[np.float64]) -> None:
     """Take back every move that is not needed any more, heaviest first."""
     changed = True
     while changed:
         changed = False
         for unit in range(len(place)):
-            r = home[unit]
-            if r < 0 or place[unit] == r or load[r] + weight[unit] > ceiling:
+            r = units.home[unit]
+            if r < 0 or place[unit] == r or fleet.load[r] + units.weight[unit] > limit[r]:
                 continue
-            if _holds(place, offsets, row_of[unit], r):
+            row = units.row_of[unit]
+            if fleet.room[r] < units.tokens[row] or holds(place, units.offsets, row, r):
                 continue
-            load[place[unit]] -= weight[unit]
-            load[r] += weight[unit]
-            place[unit] = r
+            _move(place, units, fleet, unit, r)
             changed = True
 
 
 @njit(cache=True, nogil=True)
-def _one_that_fits(
-    head: NDArray[np.int64],
-    after: NDArray[np.int64],
-    place: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    row_of: NDArray[np.int64],
-    weight: NDArray[np.float64],
-    load: NDArray[np.float64],
-    ceiling: float,
-    r: int,
-) -> tuple[int, int]:
-    """A unit of ``r`` for the lightest destination: the first no heavier than the excess, else the lightest heavier.
-
-    Among thousands of units such a one moves no more than what is too much, without a look at all pairs.
-    """
-    to = 0
-    for d in range(len(load)):
-        if load[d] < load[to]:
-            to = d
-    excess = load[r] - ceiling
-    heavier = NOWHERE
-    unit = head[r]
-    while unit >= 0:
-        a = weight[unit]
-        if a > 0 and load[to] + a <= ceiling and not _holds(place, offsets, row_of[unit], to):
-            if a <= excess:
-                return unit, to
-            heavier = unit
-        unit = after[unit]
-    return heavier, to
+def _widest(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray[np.float64], unit: int) -> int:
+    """The destination with the most left under its limit that can take the unit; -1 when none can."""
+    row = units.row_of[unit]
+    single = units.offsets[row + 1] - units.offsets[row] == 1
+    best, most = NOWHERE, units.weight[unit]
+    for r in range(len(limit)):
+        if (
+            limit[r] - fleet.load[r] >= most
+            and fleet.room[r] >= units.tokens[row]
+            and (single or not holds(place, units.offsets, row, r))
+        ):
+            best, most = r, limit[r] - fleet.load[r]
+    return best
 
 
 @njit(cache=True, nogil=True)
-def rebalance(
-    place: NDArray[np.int32],
-    home: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    row_of: NDArray[np.int64],
-    weight: NDArray[np.float64],
-    load: NDArray[np.float64],
-    ceiling: float,
-    swaps: bool,
-    noise: float,
-    seed: int,
-) -> bool:
-    """Move units until no destination is above ``ceiling``; ``place`` and ``load`` are changed in place.
+def level(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray[np.float64], budget: float) -> bool:
+    """Bring every destination under its limit with single moves, in a few passes over the units.
 
-    Always from the most overloaded destination, the move or swap with the least moved weight for the load that it
-    takes off. ``noise`` shuffles near-equal choices, so that several runs search different ways.
+    The heaviest units that are no heavier than what is too much go first, so that hardly more moves than the excess
+    itself; a rest that is smaller than all units takes the lightest that covers it. Units that are free to move go
+    before those that are at home. Right for thousands of units, where small ones fill every gap.
 
     Returns
     -------
     bool
-        Whether every destination is under the ceiling; False when the search got stuck.
+        Whether every destination is under its limit; ``place`` and ``fleet`` hold what was reached.
     """
+    over = 0
+    for r in range(len(limit)):
+        over += fleet.load[r] > limit[r]
+    spent = moved_weight(place, units) if over else 0.0
+    count = len(place)
+    for step in range(4 if over else 0):
+        for at in range(count):
+            unit = at if step % 2 == 0 else count - 1 - at
+            r = place[unit]
+            excess = fleet.load[r] - limit[r]
+            if not excess > 0:
+                continue
+            weight = units.weight[unit]
+            if weight <= 0 or (weight > excess if step % 2 == 0 else weight < excess):
+                continue
+            cost = weight if units.home[unit] == r else 0.0
+            if cost > 0 and (step < 2 or spent + cost > budget):
+                continue
+            to = _widest(place, units, fleet, limit, unit)
+            if to < 0:
+                continue
+            cost = _cost(weight, units.home[unit], r, to)
+            _move(place, units, fleet, unit, to)
+            spent += cost
+            over -= fleet.load[r] <= limit[r]
+            if over == 0:
+                break
+        if over == 0:
+            break
+    if spent > 0 and over == 0:
+        _go_home(place, units, fleet, limit)
+    return over == 0
+
+
+@njit(cache=True, nogil=True)
+def swap(
+    place: NDArray[np.int32],
+    units: Units,
+    fleet: Fleet,
+    limit: NDArray[np.float64],
+    budget: float,
+    noise: float,
+    seed: int,
+    work: NDArray[np.int64],
+) -> bool:
+    """Bring every destination under its limit with moves and swaps.
+
+    Always from the most overloaded destination, the move or swap with the least moved weight for the load that it
+    takes off. ``noise`` shuffles near-equal choices, so that several runs search different ways. ``work`` int64[1] is
+    the number of pairs that may still be looked at.
+
+    Returns
+    -------
+    bool
+        Whether every destination is under its limit; False when no choice, no budget or no work was left.
+    """
+    offsets, row_of, weight, home = units.offsets, units.row_of, units.weight, units.home
+    load, room = fleet.load, fleet.room
     destinations = len(load)
-    units = len(place)
     head = np.full(destinations, NOWHERE, dtype=np.int64)
-    after = np.empty(units, dtype=np.int64)
-    before = np.empty(units, dtype=np.int64)
-    for unit in range(units - 1, -1, -1):  # heaviest first in each list
-        _link(head, after, before, unit, place[unit])
+    after = np.empty(len(place), dtype=np.int64)
+    before = np.empty(len(place), dtype=np.int64)
+    for unit in range(len(place) - 1, -1, -1):  # heaviest first in each list
+        if weight[unit] > 0:
+            _link(head, after, before, unit, place[unit])
     state = np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], dtype=np.uint64)
     for _ in range(8):
         _next_random(state)
-    for _ in range(4 * units + 4 * destinations):
-        r = 0
+    left = budget - moved_weight(place, units)
+    pairs = work[0]
+    done = False
+    for _ in range(4 * len(place) + 4 * destinations):
+        r = NOWHERE
+        top = 0.0
         for other in range(destinations):
-            if load[other] > load[r]:
-                r = other
-        excess = load[r] - ceiling
-        if excess <= 0:
-            _go_home(place, home, offsets, row_of, weight, load, ceiling)
-            return True
+            if load[other] > limit[other] and (r < 0 or load[other] / fleet.capacity[other] > top):
+                r, top = other, load[other] / fleet.capacity[other]
+        if r < 0:
+            done = True
+            break
+        excess = load[r] - limit[r]
         best_score = np.inf
         best_gain = 0.0
         best_unit = NOWHERE
         best_to = NOWHERE
         best_back = NOWHERE
-        if not swaps:
-            best_unit, best_to = _one_that_fits(head, after, place, offsets, row_of, weight, load, ceiling, r)
-        unit = head[r] if best_unit < 0 else NOWHERE
-        while unit >= 0:
+        unit = head[r]
+        while unit >= 0 and pairs > 0:
             a = weight[unit]
-            if a > 0:
-                for d in range(destinations):
-                    if d == r or _holds(place, offsets, row_of[unit], d):
+            need = units.tokens[row_of[unit]]
+            pairs -= destinations
+            for d in range(destinations):
+                if d == r or fleet.capacity[d] <= 0 or holds(place, offsets, row_of[unit], d):
+                    continue
+                cost = _cost(a, home[unit], r, d)
+                if load[d] + a <= limit[d] and room[d] >= need:
+                    if cost > left:
                         continue
-                    if load[d] + a <= ceiling:
-                        gain = min(a, excess)
-                        score = _cost(a, home[unit], r, d) / gain
-                        score += 1e-9 * (load[d] + a) / ceiling  # of equal ones the lightest destination
-                        if noise > 0:
-                            score *= 1.0 + noise * _next_random(state)
-                        if score < best_score or (score == best_score and gain > best_gain):
-                            best_score, best_gain = score, gain
-                            best_unit, best_to, best_back = unit, d, NOWHERE
-                    elif swaps:
-                        other = head[d]
-                        while other >= 0:
-                            b = weight[other]
-                            if b < a and load[d] + a - b <= ceiling and not _holds(place, offsets, row_of[other], r):
-                                gain = min(a - b, excess)
-                                score = (_cost(a, home[unit], r, d) + _cost(b, home[other], d, r)) / gain
-                                if noise > 0:
-                                    score *= 1.0 + noise * _next_random(state)
-                                if score < best_score:
-                                    best_score, best_gain = score, gain
-                                    best_unit, best_to, best_back = unit, d, other
-                            other = after[other]
+                    gain = min(a, excess)
+                    score = cost / gain
+                    score += 1e-9 * (load[d] + a) / limit[d]  # of equal ones the lightest destination
+                    if noise > 0:
+                        score *= 1.0 + noise * _next_random(state)
+                    if score < best_score or (score == best_score and gain > best_gain):
+                        best_score, best_gain = score, gain
+                        best_unit, best_to, best_back = unit, d, NOWHERE
+                    continue
+                other = head[d]
+                while other >= 0:
+                    b = weight[other]
+                    pairs -= 1
+                    if b < a and load[d] + a - b <= limit[d] and not holds(place, offsets, row_of[other], r):
+                        back = units.tokens[row_of[other]]
+                        both = cost + _cost(b, home[other], d, r)
+                        if both <= left and room[d] + back >= need and room[r] + need >= back:
+                            gain = min(a - b, excess)
+                            score = both / gain
+                            if noise > 0:
+                                score *= 1.0 + noise * _next_random(state)
+                            if score < best_score:
+                                best_score, best_gain = score, gain
+                                best_unit, best_to, best_back = unit, d, other
+                    other = after[other]
             unit = after[unit]
-        if best_unit < 0:
-            return False
-        a = weight[best_unit]
+        if best_unit < 0 or pairs <= 0:
+            break
+        left -= _cost(weight[best_unit], home[best_unit], r, best_to)
         _unlink(head, after, before, best_unit, r)
         _link(head, after, before, best_unit, best_to)
-        place[best_unit] = best_to
-        load[r] -= a
-        load[best_to] += a
+        _move(place, units, fleet, best_unit, best_to)
         if best_back >= 0:
-            b = weight[best_back]
+            left -= _cost(weight[best_back], home[best_back], best_to, r)
             _unlink(head, after, before, best_back, best_to)
             _link(head, after, before, best_back, r)
-            place[best_back] = r
-            load[best_to] -= b
-            load[r] += b
-    return False
+            _move(place, units, fleet, best_back, r)
+    work[0] = pairs
+    if done:
+        _go_home(place, units, fleet, limit)
+    return done
+
+
+@njit(cache=True, nogil=True)
+def search(
+    start: NDArray[np.int32],
+    units: Units,
+    state: Fleet,
+    ceiling: float,
+    budget: float,
+    runs: int,
+    noise: float,
+    work: NDArray[np.int64],
+) -> tuple[bool, NDArray[np.int32], float]:
+    """Bring load / capacity under ``ceiling`` from ``start``, in one pass (``runs`` = 0) or the best of several runs.
+
+    Returns
+    -------
+    Whether that was reached; the placement, of those that reached it the one that moved the least, else the one with
+    the lowest maximum; and its highest load / capacity. No placement moves more than ``budget``.
+    """
+    limit = np.where(state.capacity > 0, ceiling * state.capacity, 0.0)  # 0: never too much there, and nothing fits
+    found = False
+    best, least, lowest = start.copy(), np.inf, np.inf
+    for run in range(max(runs, 1)):
+        place = start.copy()
+        fleet = Fleet(state.capacity, state.load.copy(), state.room.copy())
+        reached = False
+        if runs == 0:
+            reached = level(place, units, fleet, limit, budget)
+        if not reached:
+            reached = swap(place, units, fleet, limit, budget, noise if run else 0.0, run, work)
+        top = top_of(fleet)
+        if reached:
+            moved = moved_weight(place, units)
+            if not found or moved < least:
+                best, least, lowest = place, moved, top
+            found = True
+            if moved == 0:
+                break
+        elif not found and top < lowest:
+            best, lowest = place, top
+        if work[0] <= 0:
+            break
+    return found, best, lowest

@@ -7,19 +7,27 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.routing.build import build_table
-from planner.routing.backups import plan_losses
-from planner.routing.rebalance import keep_members, lost_members, place_new, rebalance
+from planner.routing.build import Assignment, assign, finish
+from planner.routing.problem import Problem
+from planner.routing.rebalance import search
 from planner.routing.table import RoutingTable
-from planner.routing.validation import positive, rate_vector
+from planner.routing.units import Fleet, Units, keep_members, place_new, recount, top_of
+from planner.routing.validation import positive, rate_vector, whole
 
 __all__ = ["replan"]
 
 # Units (keys x destinations each) up to which swaps and many shuffled runs are worth their time: with thousands of
-# keys the small ones fill every gap, and one greedy run moves hardly more than the excess itself.
-SMALL = 4_096
+# keys the small ones fill every gap, and single moves move hardly more than the excess itself.
+SMALL = 2_048
 RUNS = 200
 NOISE = 0.5
+WORK = 20_000_000  # pairs of units that the runs look at: some 0.1 s
+# Bisection on the ceiling when the moves are limited: runs at each step, steps, and the precision that is enough.
+PROBES = 8
+STEPS = 16
+PRECISION = 1e-4
+SLACK = 5e-13  # a sum of thousands of loads depends on its order by less
+MOST_NAMES = 1_000  # destinations up to which a fresh plan's are renamed: the matching takes R^3
 
 
 def replan(
@@ -30,13 +38,41 @@ def replan(
     slots: int,
     max_imbalance_factor: float = 1.02,
     cold_load: ArrayLike | None = None,
+    max_moved_share: float | None = None,
+    destinations: int | None = None,
+    prefix_tokens: ArrayLike | None = None,
+    admission: str = "top_rate",
+    balance_target: float | None = None,
+    capacity: ArrayLike | None = None,
+    available: ArrayLike | None = None,
+    slot_tokens: ArrayLike | None = None,
+    token_budget: ArrayLike | None = None,
+    tenants: ArrayLike | None = None,
+    tenant_quota: ArrayLike | None = None,
+    tenant_floor: ArrayLike | None = None,
 ) -> RoutingTable:
     """Plan for new rates, keeping the incumbent's assignment as far as the balance allows.
 
     1. Size and admit as `build_table` does (paper, Algorithm 1).
-    2. Keys that stay keep their destinations; a key that needs fewer drops the most loaded, one that needs more,
-       or is new, takes the lightest.
-    3. Keys are moved, fewest by rate, until the imbalance is within ``max_imbalance_factor`` of a fresh plan's.
+    2. Keys that stay keep their destinations; a key that needs fewer drops the most loaded. What a key held on a
+       destination that is not available any more must move, and so must what does not fit into ``token_budget``
+       since prefixes grew (the lowest rates leave): these moves are *forced*.
+    3. Forced and new units go to the lightest destinations, heaviest first (LPT). New destinations start empty.
+    4. If the imbalance is then above the target, ``max_imbalance_factor`` times that of a fresh plan for the same
+       rates and fleet, the units placed in step 3 alone are moved (and, up to ``SMALL`` units, swapped). If that does
+       not reach it, keys leave their homes too, fewest by rate: *voluntary* moves.
+
+    Without ``max_moved_share`` the target is always met: where the search gets stuck, the fresh placement is taken,
+    its destinations renamed among equal ones so that most of the rate stays where it is warm. With it, voluntary
+    moves get what the forced ones leave of the share, and the result is the best balance found within that, by
+    bisection on the highest load / capacity; moving stops at the target. ``moved_rate`` exceeds the share of the
+    admitted rate only where the forced moves alone do. At 1 the share limits nothing.
+
+    ``token_budget`` holds in any case: where some unit finds no room in step 3, the fresh placement is taken, whatever
+    then moves.
+
+    The search is bounded: up to ``SMALL`` units by ``RUNS`` shuffled runs and by ``WORK`` pairs looked at (about 0.1 s),
+    beyond by a few passes over the units. Equal inputs give equal plans on every machine.
 
     The paper measures that LPT from scratch re-assigns 94.5% of keys under drift (section 5.4) and leaves a
     replanner that knows about churn open; this is one.
@@ -44,116 +80,165 @@ def replan(
     Parameters
     ----------
     incumbent : RoutingTable
-        What serves now; its destinations are the new plan's.
+        What serves now.
     rates : float64[B]
         Requests/s; key indices mean the same keys as in the incumbent, new keys stand at the end.
-    q_cap, slots, cold_load
-        As in `build_table`.
     max_imbalance_factor : float
         At least 1.
+    max_moved_share : float, optional
+        In [0, 1]: the most of the admitted rate that may move.
+    destinations : int, optional
+        R, at least the incumbent's (the default); new destinations stand at the end. Indices never shift: one that
+        is gone is marked in ``available``.
+    q_cap, slots, cold_load, and all others
+        As in `build_table`.
 
     Returns
     -------
     RoutingTable
         With ``moved`` (keys that lost a warm destination they still needed), ``moved_rate`` (requests/s of the
-        shares that moved) and ``moved_keys`` (their indices, ascending).
+        shares that moved), ``moved_keys`` (their indices, ascending) and, with ``prefix_tokens``, ``rewarm_tokens``.
 
     Raises
     ------
     ValueError
-        Naming the argument, the index and the value.
+        Naming the argument, the index and the value; also when no destination is available.
     """
     vector = rate_vector("rates", rates)
     if len(vector) < incumbent.keys:
         raise ValueError(f"rates: {len(vector)} keys, fewer than the incumbent's {incumbent.keys}")
     factor = positive("max_imbalance_factor", max_imbalance_factor, least=1.0)
-    fresh = build_table(vector, destinations=incumbent.destinations, q_cap=q_cap, slots=slots, cold_load=cold_load)
-    offsets, replicas = fresh.offsets, fresh.replicas
-    row_of = np.repeat(np.arange(len(replicas)), replicas)
-    weight = (vector[fresh.admitted] / np.maximum(replicas, 1))[row_of]
-    placed = np.bincount(fresh.members, weights=weight, minlength=fresh.destinations)
-    cold = np.maximum(fresh.load - placed, 0.0) if cold_load is None else rate_vector("cold_load", cold_load)
-    home = keep_members(fresh.admitted, offsets, incumbent.row, incumbent.offsets, incumbent.members, incumbent.load)
-    place = home.copy()
-    kept = np.bincount(home[home >= 0], weights=weight[home >= 0], minlength=fresh.destinations)
-    load = cold + kept.astype(np.float64)
-    place_new(place, offsets, row_of, weight, load)
-    ceiling = factor * float(fresh.load.max())
-    best = _cheapest(place, home, offsets, row_of, weight, load, ceiling)
-    if best is None:
-        best = _fresh_at_home(fresh, home, weight, uniform=cold_load is None)
-    return _table(fresh, incumbent, vector, best, row_of, weight, cold)
+    share = None if max_moved_share is None else _share("max_moved_share", max_moved_share)
+    count = incumbent.destinations if destinations is None else whole("destinations", destinations, 1)
+    if count < incumbent.destinations:
+        raise ValueError(
+            f"destinations = {count}: fewer than the incumbent's {incumbent.destinations}; "
+            "mark those that are gone in available"
+        )
+    problem = Problem.checked(
+        vector,
+        destinations=count,
+        q_cap=q_cap,
+        slots=slots,
+        cold_load=cold_load,
+        prefix_tokens=prefix_tokens,
+        admission=admission,
+        balance_target=balance_target,
+        capacity=capacity,
+        available=available,
+        slot_tokens=slot_tokens,
+        token_budget=token_budget,
+        tenants=tenants,
+        tenant_quota=tenant_quota,
+        tenant_floor=tenant_floor,
+    )
+    fresh = assign(problem)
+    speeds = np.where(problem.available, problem.capacity, 0.0)
+    free = np.full(count, np.inf) if problem.room is None else problem.room.copy()
+    limited = problem.room is not None and problem.slot_tokens is not None
+    tokens = problem.slot_tokens[fresh.admitted] if limited else np.zeros(len(fresh.admitted))  # type: ignore[index]
+    fleet = Fleet(speeds, fresh.cold.copy(), free)
+    held = (incumbent.row, incumbent.offsets, incumbent.members)
+    units, forced = keep_members(fresh.admitted, fresh.offsets, vector, tokens, *held, incumbent.load, fleet)
+    place: NDArray[np.int32] | None = units.home.copy()
+    if place_new(place, units, fleet):
+        target = factor * top_of(Fleet(speeds, fresh.load, free)) * (1 + SLACK)
+        budget = np.inf if share is None or share == 1.0 else max(0.0, share * float(fresh.rates.sum()) - forced)
+        place = _balanced(place, units, fleet, target, budget)
+    else:
+        place = None
+    if place is None:
+        place = _fresh_at_home(problem, fresh, units)
+    return _table(problem, fresh, place, units, held)
 
 
-def _cheapest(
-    place: NDArray[np.int32],
-    home: NDArray[np.int32],
-    offsets: NDArray[np.int64],
-    row_of: NDArray[np.int64],
-    weight: NDArray[np.float64],
-    load: NDArray[np.float64],
-    ceiling: float,
+def _share(name: str, value: float) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} = {value!r}: a number expected") from None
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"{name} = {value}: expected a share from 0 to 1")
+    return number
+
+
+def _balanced(
+    start: NDArray[np.int32], units: Units, fleet: Fleet, target: float, budget: float
 ) -> NDArray[np.int32] | None:
-    """The placement under the ceiling that moves the least weight, of one run or of many; None when all got stuck."""
-    small = len(place) <= SMALL
-    best, least = None, np.inf
-    for seed in range(RUNS if small else 1):
-        trial, trial_load = place.copy(), load.copy()
-        noise = NOISE if seed else 0.0
-        if not rebalance(trial, home, offsets, row_of, weight, trial_load, ceiling, small, noise, seed):
-            continue
-        cost = float(weight[(home >= 0) & (trial != home)].sum())
-        if cost < least:
-            best, least = trial, cost
-        if cost == 0:
+    """Step 4 of `replan`: the placement under the target that moves least, else the best within the budget.
+
+    None when the moves are not limited and the search got stuck.
+    """
+    high = top_of(fleet)
+    if high <= target:
+        return start
+    runs = RUNS if len(start) <= SMALL else 0
+    work = np.array([WORK])
+    if budget > 0 and (units.home < 0).any():
+        reached, best, _ = search(start, units, fleet, target, 0.0, min(runs, PROBES), NOISE, work)
+        if reached:
+            return best
+        work[0] = WORK
+    reached, best, top = search(start, units, fleet, target, budget, runs, NOISE, work)
+    if reached:
+        return best
+    if budget == np.inf:
+        return None
+    if top < high:
+        high = top
+    else:
+        best = start
+    low = target
+    work[0] = WORK
+    for _ in range(STEPS):
+        if high - low <= PRECISION * low or work[0] <= 0:
             break
+        ceiling = low + (high - low) / 2
+        reached, trial, top = search(start, units, fleet, ceiling, budget, min(runs, PROBES), NOISE, work)
+        if top < high:
+            best, high = trial, top
+        if not reached:
+            low = ceiling
     return best
 
 
-def _fresh_at_home(
-    fresh: RoutingTable, home: NDArray[np.int32], weight: NDArray[np.float64], *, uniform: bool
-) -> NDArray[np.int32]:
+def _fresh_at_home(problem: Problem, fresh: Assignment, units: Units) -> NDArray[np.int32]:
     """The fresh plan, its destinations renamed so that most of the rate stays where it is warm.
 
-    Destinations may change names only while they carry equal cold loads.
+    Destinations may change names only while nothing but the name tells them apart.
     """
-    if not uniform:
+    count = problem.destinations
+    traits = [fresh.cold, problem.capacity, problem.available] + ([] if problem.room is None else [problem.room])
+    _, kind = np.unique(np.column_stack(traits), axis=0, return_inverse=True)
+    kind = kind.ravel()
+    if count > MOST_NAMES or len(np.unique(kind)) == count:
         return fresh.members.copy()
     from scipy.optimize import linear_sum_assignment  # rarely needed, and slow to import
 
-    overlap = np.zeros((fresh.destinations, fresh.destinations))
-    known = home >= 0
-    np.add.at(overlap, (fresh.members[known], home[known]), weight[known])
+    overlap = np.zeros((count, count))
+    known = units.home >= 0
+    heaviest = float(units.weight.max(initial=0.0)) or 1.0
+    np.add.at(overlap, (fresh.members[known], units.home[known]), units.weight[known] / heaviest)
+    overlap[kind[:, None] != kind[None, :]] = -1.0 - overlap.sum()
     _, name = linear_sum_assignment(overlap, maximize=True)
     return name[fresh.members].astype(np.int32)
 
 
 def _table(
-    fresh: RoutingTable,
-    incumbent: RoutingTable,
-    rates: NDArray[np.float64],
+    problem: Problem,
+    fresh: Assignment,
     place: NDArray[np.int32],
-    row_of: NDArray[np.int64],
-    weight: NDArray[np.float64],
-    cold: NDArray[np.float64],
+    units: Units,
+    held: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]],
 ) -> RoutingTable:
-    members = place if len(place) == len(fresh.admitted) else place[np.lexsort((place, row_of))]  # ascending in a key
-    load = cold + np.bincount(members, weights=weight, minlength=fresh.destinations)
-    # Warm is wherever the incumbent held the key, whichever of its homes a unit came from.
-    lost = lost_members(fresh.admitted, fresh.offsets, members, incumbent.row, incumbent.offsets, incumbent.members)
-    moved_keys = np.sort(fresh.admitted[lost > 0])
-    share = rates[fresh.admitted] / np.maximum(fresh.replicas, 1)
-    top = float(load.max())
-    admitted_rates = rates[fresh.admitted]
+    load = fresh.cold.copy()
+    prefix = np.zeros(0) if problem.prefix_tokens is None else problem.prefix_tokens
+    rows, moved_rate, rewarm = recount(fresh.admitted, place, units, load, *held, prefix)
+    table = finish(problem, replace(fresh, members=place, load=load))
     return replace(
-        fresh,
-        members=members,
-        load=load,
-        imbalance=1.0 / float((load / top).mean()) if top > 0 else 1.0,
-        backup=plan_losses(
-            admitted_rates, fresh.offsets, members, fresh.available, fresh.capacity, cold, load
-        )[0],
-        moved=len(moved_keys),
-        moved_rate=float((lost * share).sum()),
-        moved_keys=moved_keys,
+        table,
+        moved=len(rows),
+        moved_rate=moved_rate,
+        moved_keys=np.sort(fresh.admitted[rows]),
+        rewarm_tokens=None if problem.prefix_tokens is None else rewarm,
     )

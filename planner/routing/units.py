@@ -1,0 +1,226 @@
+"""Compiled passes over the units of a plan: where each is warm, its first place, and what moved in the end.
+
+The planned load of a key that sits on k destinations is k *units* of ``rate / k``. A unit has a home (where it is
+warm) and a place. Units are in the order of their rows, so rates descend.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["NOWHERE", "Fleet", "Units", "holds", "keep_members", "place_new", "recount", "top_of"]
+
+NOWHERE = -1
+
+
+class Units(NamedTuple):
+    """What does not change during a search; U units of A rows.
+
+    ``offsets`` int64[A + 1], ``row_of`` int32[U], ``weight`` float64[U] in requests/s, ``home`` int32[U] (-1: free to
+    go anywhere), ``tokens`` float64[A]: KV tokens of one warm copy, 0 where nothing limits them.
+    """
+
+    offsets: NDArray[np.int64]
+    row_of: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    home: NDArray[np.int32]
+    tokens: NDArray[np.float64]
+
+
+class Fleet(NamedTuple):
+    """State of R destinations; ``load`` in requests/s and ``room`` in KV tokens change with every move.
+
+    ``capacity`` is 0 for a destination that takes nothing.
+    """
+
+    capacity: NDArray[np.float64]
+    load: NDArray[np.float64]
+    room: NDArray[np.float64]
+
+    def copy(self) -> Fleet:
+        """Return a state that can be changed without changing this one."""
+        return Fleet(self.capacity, self.load.copy(), self.room.copy())
+
+
+@njit(cache=True, nogil=True)
+def holds(place: NDArray[np.int32], offsets: NDArray[np.int64], row: int, destination: int) -> bool:
+    """Whether some unit of the row is at ``destination``."""
+    for unit in range(offsets[row], offsets[row + 1]):  # noqa: SIM110 - compiled: no generators
+        if place[unit] == destination:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def top_of(fleet: Fleet) -> float:
+    """Highest load / capacity."""
+    top = 0.0
+    for r in range(len(fleet.load)):
+        if fleet.capacity[r] > 0:
+            top = max(top, fleet.load[r] / fleet.capacity[r])
+    return top
+
+
+@njit(cache=True, nogil=True)
+def keep_members(
+    admitted: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    rates: NDArray[np.float64],
+    tokens: NDArray[np.float64],
+    old_row: NDArray[np.int64],
+    old_offsets: NDArray[np.int64],
+    old_members: NDArray[np.int32],
+    old_load: NDArray[np.float64],
+    fleet: Fleet,
+) -> tuple[Units, float]:
+    """Give each unit its home: the incumbent's available members of the key; their load is added to ``fleet``.
+
+    A key that needs fewer drops the most loaded. Where the homes need more room than there is (prefixes grew), units
+    leave, those of the lowest rate first.
+
+    Returns
+    -------
+    Units, and the rate (requests/s) of the shares that must move whatever follows.
+    """
+    count = offsets[-1]
+    home = np.full(count, NOWHERE, dtype=np.int32)
+    row_of = np.empty(count, dtype=np.int32)
+    weight = np.empty(count, dtype=np.float64)
+    taken = np.zeros(len(fleet.load), dtype=np.bool_)
+    forced = 0.0
+    for row in range(len(admitted)):
+        start, size = offsets[row], offsets[row + 1] - offsets[row]
+        key = admitted[row]
+        share = rates[key] / size
+        for unit in range(start, start + size):
+            row_of[unit] = row
+            weight[unit] = share
+        old = old_row[key] if key < len(old_row) else NOWHERE
+        if old < 0:
+            continue
+        first, last = old_offsets[old], old_offsets[old + 1]
+        alive = 0
+        for at in range(first, last):
+            taken[old_members[at]] = fleet.capacity[old_members[at]] <= 0
+            alive += not taken[old_members[at]]
+        kept = min(size, alive)
+        forced += share * (min(size, last - first) - kept)
+        for unit in range(start, start + kept):
+            best = NOWHERE
+            for at in range(first, last):
+                r = old_members[at]
+                if not taken[r] and (
+                    best < 0
+                    or (alive > size and old_load[r] / fleet.capacity[r] < old_load[best] / fleet.capacity[best])
+                ):
+                    best = r
+            taken[best] = True
+            home[unit] = best
+            fleet.load[best] += share
+            fleet.room[best] -= tokens[row]
+    if len(fleet.room) and fleet.room.min() < 0:
+        for unit in range(count - 1, -1, -1):
+            r = home[unit]
+            if r >= 0 and fleet.room[r] < 0 and tokens[row_of[unit]] > 0:
+                home[unit] = NOWHERE
+                fleet.load[r] -= weight[unit]
+                fleet.room[r] += tokens[row_of[unit]]
+                forced += weight[unit]
+    return Units(offsets, row_of, weight, home, tokens), forced
+
+
+@njit(cache=True, nogil=True)
+def place_new(place: NDArray[np.int32], units: Units, fleet: Fleet) -> bool:
+    """Put units without a place on the lightest destination that has room and not their key, heaviest rows first.
+
+    Returns whether every unit found a place.
+    """
+    relative = np.full(len(fleet.load), np.inf)
+    for r in range(len(relative)):
+        if fleet.capacity[r] > 0:
+            relative[r] = fleet.load[r] / fleet.capacity[r]
+    for unit in range(len(place)):
+        if place[unit] >= 0:
+            continue
+        row = units.row_of[unit]
+        best = NOWHERE
+        for r in range(len(relative)):
+            if (
+                fleet.capacity[r] > 0
+                and (best < 0 or relative[r] < relative[best])
+                and fleet.room[r] >= units.tokens[row]
+                and not holds(place, units.offsets, row, r)
+            ):
+                best = r
+        if best < 0:
+            return False
+        place[unit] = best
+        fleet.load[best] += units.weight[unit]
+        fleet.room[best] -= units.tokens[row]
+        relative[best] = fleet.load[best] / fleet.capacity[best]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def recount(
+    admitted: NDArray[np.int64],
+    place: NDArray[np.int32],
+    units: Units,
+    load: NDArray[np.float64],
+    old_row: NDArray[np.int64],
+    old_offsets: NDArray[np.int64],
+    old_members: NDArray[np.int32],
+    prefix_tokens: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], float, float]:
+    """Sort each row's members, add the units to ``load`` (the cold one) and compare with the incumbent's members.
+
+    Warm is wherever the incumbent held the key, whichever of its homes a unit came from.
+
+    Returns
+    -------
+    Rows that lost a warm destination they still need, the rate of the shares they lost (requests/s), and the tokens
+    of the (key, member) pairs that the incumbent does not hold (0 when ``prefix_tokens`` is empty).
+    """
+    moved = np.empty(len(admitted), dtype=np.int64)
+    count = 0
+    moved_rate = 0.0
+    rewarm = 0.0
+    for row in range(len(admitted)):
+        start, stop = units.offsets[row], units.offsets[row + 1]
+        stays = True
+        for unit in range(start, stop):
+            load[place[unit]] += units.weight[unit]
+            stays = stays and units.home[unit] == place[unit]
+            at = unit
+            while at > start and place[at - 1] > place[at]:
+                place[at - 1], place[at] = place[at], place[at - 1]
+                at -= 1
+        if stays:  # every unit at a home: nothing was lost that is needed
+            continue
+        key = admitted[row]
+        old = old_row[key] if key < len(old_row) else NOWHERE
+        warm = 0
+        needed = 0
+        if old >= 0:
+            a, b, b_end = start, old_offsets[old], old_offsets[old + 1]
+            needed = min(stop - start, b_end - b)
+            while a < stop and b < b_end:
+                if place[a] == old_members[b]:
+                    warm += 1
+                    a += 1
+                    b += 1
+                elif place[a] < old_members[b]:
+                    a += 1
+                else:
+                    b += 1
+        if needed > warm:
+            moved[count] = row
+            count += 1
+            moved_rate += (needed - warm) * units.weight[start]
+        if len(prefix_tokens):
+            rewarm += (stop - start - warm) * prefix_tokens[key]
+    return moved[:count].copy(), moved_rate, rewarm
