@@ -1,0 +1,356 @@
+"""Which keys are kept warm: the admission policies (eq. 3 of arXiv 2608.19677 and the knapsack that it is)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from planner.routing.knapsack import best_by_search, best_by_slots
+from planner.routing.tenants import NO_LIMIT, tenant_limits
+
+__all__ = ["ADMISSIONS", "Admission", "admit", "fractional_bound"]
+
+ADMISSIONS = ("top_rate", "density", "exact")
+
+_LARGEST = float(np.finfo(np.float64).max)
+_LEAST_NORMAL = float(np.finfo(np.float64).tiny)
+# Rounding of numpy's and of plain float64 sums stays below this share of the sum, for millions of keys.
+_ROUNDING = 1e-12
+_FEW = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Admission:
+    """What a policy admits.
+
+    Attributes
+    ----------
+    admitted : int64[A]
+        Key indices, ascending.
+    order : int64[B]
+        All keys in the order in which the policy takes them, ties on the lower index.
+    reserved : int64[F]
+        The admitted keys that a tenant's floor made room for, ascending.
+    """
+
+    admitted: NDArray[np.int64]
+    order: NDArray[np.int64]
+    reserved: NDArray[np.int64]
+
+
+@dataclass
+class _State:
+    """What is taken so far, under which limits; ``cost`` is empty when tokens do not count."""
+
+    sizes: NDArray[np.int64]
+    cost: NDArray[np.float64]
+    tenants: NDArray[np.int64]
+    quota: NDArray[np.int64]
+    slots: int
+    token_budget: float
+    taken: NDArray[np.bool_]
+    tenant_used: NDArray[np.int64]
+    used: int = 0
+    tokens_used: float = 0.0
+
+    def take(self, order: NDArray[np.int64], limit: NDArray[np.int64]) -> None:
+        """Take keys in order, skipping what does not fit the budgets or the limit of its tenant."""
+        self.used, self.tokens_used = _take(
+            *(order, self.sizes, self.cost, self.tenants, limit, self.slots, self.token_budget),
+            *(self.taken, self.tenant_used, self.used, self.tokens_used),
+        )
+
+    def with_keys(self, keys: NDArray[np.int64]) -> _State:
+        """Take keys that are known to fit together."""
+        state = self.copy()
+        state.taken[keys] = True
+        state.used += int(self.sizes[keys].sum())
+        if len(self.tenants):
+            np.add.at(state.tenant_used, self.tenants[keys], self.sizes[keys])
+        if len(self.cost):
+            state.tokens_used += float(self.cost[keys].sum())
+        return state
+
+    def copy(self) -> _State:
+        copied = _State(**vars(self))
+        copied.taken, copied.tenant_used = self.taken.copy(), self.tenant_used.copy()
+        return copied
+
+
+@njit(cache=True, nogil=True)
+def _take(
+    order: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    cost: NDArray[np.float64],
+    tenants: NDArray[np.int64],
+    limit: NDArray[np.int64],
+    slots: int,
+    token_budget: float,
+    taken: NDArray[np.bool_],
+    tenant_used: NDArray[np.int64],
+    used: int,
+    tokens_used: float,
+) -> tuple[int, float]:
+    for key in order:
+        if used == slots:  # a key takes at least one
+            break
+        if taken[key] or sizes[key] > slots - used:
+            continue
+        if len(tenants) and sizes[key] > limit[tenants[key]] - tenant_used[tenants[key]]:
+            continue
+        if len(cost):
+            if tokens_used + cost[key] > token_budget:
+                continue
+            tokens_used += cost[key]
+        if len(tenants):
+            tenant_used[tenants[key]] += sizes[key]
+        used += sizes[key]
+        taken[key] = True
+    return used, tokens_used
+
+
+def admit(
+    policy: str,
+    *,
+    rates: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    values: NDArray[np.float64],
+    slots: int,
+    slot_tokens: NDArray[np.float64] | None = None,
+    token_budget: float | None = None,
+    tenants: ArrayLike | None = None,
+    tenant_quota: ArrayLike | None = None,
+    tenant_floor: ArrayLike | None = None,
+) -> Admission:
+    """Choose the keys that are kept warm, within the budget of slots, of KV tokens and of each tenant.
+
+    Floors come first: of each tenant, the keys with demand (rate > 0) in the policy's order, as long as they fit
+    within its floor. The policy then fills what is left:
+
+    ``top_rate``
+        In descending rate; a key that does not fit is skipped, a later one may still fit (eq. 3).
+    ``density``
+        The same in descending value per unit of budget: per token (``k * slot_tokens``) with a token budget, else
+        per slot (``k``). A key that costs nothing goes first, one that is worth nothing last. Where the most
+        valuable key that fits is worth more than all that this takes, that key goes first instead. With one
+        budget and no quotas the result is therefore worth at least half of what any admission could reach.
+    ``exact``
+        A set of the greatest value, a 0/1 knapsack; ties are settled as `best_by_slots` and `best_by_search`
+        say. Keys that still fit, such as those of value 0, are then added in the order of density.
+
+    Equal input gives equal output. Cost of the first two: O(B log B).
+
+    Parameters
+    ----------
+    policy : {"top_rate", "density", "exact"}
+    rates, values : float64[B]
+        Requests/s, and what a warm prefix of the key saves (tokens/s, or requests/s).
+    sizes : int64[B]
+        Slots k_b that each key takes, at least 1.
+    slots : int
+        Budget of ``sum(sizes)``.
+    slot_tokens : float64[B], optional
+        KV tokens of one warm copy; counts only with ``token_budget``.
+    token_budget : float, optional
+        KV tokens of the whole fleet. Whether a key also fits on single destinations is not looked at here.
+    tenants : int64[B], optional
+        Tenant of each key, >= 0.
+    tenant_quota, tenant_floor : int64[T], optional
+        Most slots of a tenant (-1: no limit), and slots that are reserved for it.
+
+    Raises
+    ------
+    ValueError
+        For an unknown policy, tenant arrays that do not agree (naming argument, index and value), and for
+        ``exact`` when the problem is too large to be solved.
+    """
+    if policy not in ADMISSIONS:
+        raise ValueError(f"admission = {policy!r}: expected one of {', '.join(ADMISSIONS)}")
+    tenant_of, quota, floor = tenant_limits(tenants, tenant_quota, tenant_floor, len(rates), slots)
+    cost = np.zeros(0) if token_budget is None else _token_cost(sizes, slot_tokens)
+    if policy == "top_rate":
+        order = _descending(rates)
+    else:
+        order = _by_density(values, sizes.astype(np.float64) if token_budget is None else cost)
+    state = _State(
+        *(sizes, cost, tenant_of, quota, slots, np.inf if token_budget is None else token_budget),
+        taken=np.zeros(len(rates), dtype=bool),
+        tenant_used=np.zeros(len(quota), dtype=np.int64),
+    )
+    if floor.any():
+        state.take(order[rates[order] > 0], floor)
+    reserved = np.flatnonzero(state.taken)
+    if policy != "top_rate":
+        # A power of two, so that sums of values neither overflow nor change their last bits.
+        start = state.copy()
+        scaled = np.where(_fits(start), values, 0.0)
+        scaled = np.ldexp(scaled, -int(np.frexp(scaled.max(initial=0.0))[1]))
+        state, order = _with_best_single(start, order, scaled, quota)
+        if policy == "exact":
+            state = _exact(start, state, scaled)
+            state.take(order, quota)
+    else:
+        state.take(order, quota)
+    return Admission(np.flatnonzero(state.taken), order, reserved)
+
+
+def _with_best_single(
+    start: _State, order: NDArray[np.int64], values: NDArray[np.float64], quota: NDArray[np.int64]
+) -> tuple[_State, NDArray[np.int64]]:
+    """Greedy in the order, or with the best single key first where that alone is worth more."""
+    greedy = start.copy()
+    greedy.take(order, quota)
+    fits = np.flatnonzero(_fits(start))
+    if len(fits) == 0:
+        return greedy, order
+    single = fits[np.argmax(values[fits])]
+    if values[single] <= values[greedy.taken & ~start.taken].sum():
+        return greedy, order
+    order = np.concatenate(([single], order[order != single]))
+    greedy = start.copy()
+    greedy.take(order, quota)
+    return greedy, order
+
+
+def _fits(state: _State) -> NDArray[np.bool_]:
+    """Keys that are not taken and would fit alone."""
+    fits = ~state.taken & (state.sizes <= state.slots - state.used)
+    if len(state.tenants):
+        fits &= state.sizes <= (state.quota - state.tenant_used)[state.tenants]
+    if len(state.cost):
+        fits &= state.tokens_used + state.cost <= state.token_budget
+    return fits
+
+
+def _exact(start: _State, greedy: _State, values: NDArray[np.float64]) -> _State:
+    """The best set on top of what floors have taken; greedy's own where nothing beats it."""
+    keys = np.flatnonzero(_fits(start) & (values > 0))
+    if len(keys) == 0:
+        return start
+    slots = start.slots - start.used
+    if len(start.tenants):
+        tenants, room = start.tenants[keys], start.quota - start.tenant_used
+    else:
+        tenants, room = np.zeros(len(keys), dtype=np.int64), np.array([NO_LIMIT])
+    room = np.minimum(room, np.maximum(slots, 1))
+    if not len(start.cost) or start.tokens_used + float(start.cost[keys].sum()) <= start.token_budget:
+        found = best_by_slots(values[keys], start.sizes[keys], slots, tenants, room)
+    else:
+        incumbent = float(values[greedy.taken & ~start.taken].sum())
+        size, cost, used, most = start.sizes[keys], start.cost[keys], start.tokens_used, start.token_budget
+        better = best_by_search(values[keys], size, cost, slots, used, most, tenants, room, incumbent)
+        if better is None:
+            return greedy
+        found = better
+    return start.with_keys(keys[found])
+
+
+def fractional_bound(
+    *,
+    values: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    slots: int,
+    slot_tokens: NDArray[np.float64] | None = None,
+    token_budget: float | None = None,
+) -> float:
+    """Return a value that no admission exceeds: keys may be cut, and each budget is looked at alone.
+
+    The least, over the budget of slots and that of tokens, of what keys that fit alone are worth when the last one
+    is admitted in part. It is raised by one part in 10**12, so that no float64 sum of an admissible set comes out
+    above it. Quotas and floors of tenants only lower what can be reached. Cost: O(B), no sort.
+
+    Parameters
+    ----------
+    values, sizes, slots, slot_tokens, token_budget
+        As in `admit`.
+    """
+    fits = sizes <= slots
+    cost = None
+    if token_budget is not None:
+        cost = _token_cost(sizes, slot_tokens)
+        fits &= cost <= token_budget
+    keys = np.flatnonzero(fits & (values > 0))
+    if len(keys) == 0:
+        return 0.0
+    exponent = int(np.frexp(values[keys].max())[1])
+    worth = np.ldexp(values[keys], -exponent)
+    bound = _fractional(worth, sizes[keys].astype(np.float64), float(slots))
+    if cost is not None and token_budget is not None:
+        bound = min(bound, _fractional(worth, cost[keys], token_budget))
+    with np.errstate(over="ignore"):
+        return float(np.ldexp(bound * (1.0 + _ROUNDING), exponent))
+
+
+def _fractional(values: NDArray[np.float64], cost: NDArray[np.float64], budget: float) -> float:
+    """Fractional knapsack by halving: the better half is taken whole, or the rest is dropped."""
+    with np.errstate(over="ignore", divide="ignore"):
+        if cost.sum() <= budget:
+            return float(values.sum())
+        density = values / cost  # what overflows or vanishes here ranks with its like, and loses below 1e-300
+        total = 0.0
+        while len(values) > _FEW:
+            half = len(values) // 2
+            parts = np.argpartition(-density, half)
+            better, worse = parts[:half], parts[half:]
+            taken = cost[better].sum()
+            keep = better
+            if taken <= budget:
+                total += float(values[better].sum())
+                budget -= float(taken)
+                keep = worse
+            values, cost, density = values[keep], cost[keep], density[keep]
+    for at in _descending(density):
+        if cost[at] > budget:
+            return total + float(values[at] * (budget / cost[at]))
+        total += float(values[at])
+        budget -= float(cost[at])
+    return total
+
+
+def _token_cost(sizes: NDArray[np.int64], slot_tokens: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Tokens that all copies of a key take."""
+    if slot_tokens is None:
+        raise ValueError("token_budget needs slot_tokens, the KV tokens of one copy of each key")
+    with np.errstate(over="ignore"):
+        return np.minimum(sizes * slot_tokens, _LARGEST)
+
+
+def _descending(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return indices by descending score, ties on the lower index.
+
+    A stable argsort, several times as fast: numpy's unstable one is vectorised, and it leaves equal scores side
+    by side, so that sorting (place of the group, index) as one whole number settles the ties.
+    """
+    order = np.argsort(-scores)
+    ranked = scores[order]
+    group = np.zeros(len(scores), dtype=np.int64)
+    np.cumsum(ranked[1:] != ranked[:-1], out=group[1:])
+    if len(scores) == 0 or group[-1] == len(scores) - 1:
+        return order
+    return np.sort(group * len(scores) + order) % len(scores)
+
+
+def _by_density(values: NDArray[np.float64], cost: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return indices by descending value / cost; no cost goes first, no value last, ties on the lower index.
+
+    Rates from 1e-300 to 1e300 may sit in one table. Where a quotient would overflow or lose digits, mantissas and
+    exponents are divided and compared apart, so that nothing does.
+    """
+    worth = values > 0
+    free = worth & (cost == 0)
+    with np.errstate(all="ignore"):
+        density = values / cost
+    density[free] = np.inf
+    density[~worth] = 0.0
+    if not (worth & ~free & ((density < _LEAST_NORMAL) | np.isinf(density))).any():
+        return _descending(density)
+    mantissa, exponent = np.frexp(values)
+    cost_mantissa, cost_exponent = np.frexp(np.where(cost > 0, cost, 1.0))
+    quotient, carry = np.frexp(mantissa / cost_mantissa)
+    power = exponent.astype(np.int64) - cost_exponent + carry
+    quotient[free | ~worth] = 0.0
+    power[free], power[~worth] = 10_000, -10_000
+    return np.lexsort((-quotient, -power))

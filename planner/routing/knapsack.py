@@ -1,0 +1,336 @@
+"""The best set of keys under a budget, exactly: a 0/1 knapsack (the "budget" step of Algorithm 1, arXiv 2608.19677).
+
+Equation 3 admits by rate, which is optimal only when every k_b is equal. Two methods, both exact:
+
+* Only slots (and slots of tenants) count: dynamic programming. Among keys of equal k a best set always takes the
+  most valuable ones first, so the value of the n best keys of one k is concave in n, and merging it into the table
+  of all budgets 0..C takes O(C log C). The fleet's k lies in 1..R, so this serves whole fleets.
+* KV tokens count as well: branch and bound. The prices of the relaxed problem (scipy's linear programme) tell what
+  each key is worth above its cost; any prices >= 0 give a true bound, so a rough solution costs time, not exactness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["CELL_LIMIT", "NODE_LIMIT", "STEP_LIMIT", "best_by_search", "best_by_slots", "too_large"]
+
+NODE_LIMIT = 20_000_000  # nodes of the search tree: about a second
+CELL_LIMIT = 100_000_000  # int32 cells that dynamic programming keeps to find the keys again: 400 MB
+STEP_LIMIT = 4_000_000_000  # steps of merging the tables of tenants: some seconds
+
+
+def too_large(why: str) -> ValueError:
+    """The one refusal of this module, with the way out."""
+    return ValueError(f"admission = 'exact': the input is too large ({why}); use 'density'")
+
+
+@njit(cache=True, nogil=True)
+def _merge_size(
+    table: NDArray[np.float64], gain: NDArray[np.float64], k: int, count: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """Allow ``n`` keys of size ``k`` worth ``gain[n]`` (concave) in every budget; ``count`` takes the best n.
+
+    Budgets with the same remainder modulo k form one chain, along which the best number of slots left to the
+    others never falls, so the middle of a chain halves the range of both sides. Ties leave the others the fewer.
+    """
+    most = len(gain) - 1
+    merged = np.empty_like(table)
+    stack = np.empty((128, 4), dtype=np.int64)
+    for residue in range(min(k, len(table))):
+        rows = (len(table) - 1 - residue) // k + 1
+        stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, rows - 1, 0, rows - 1
+        depth = 1
+        while depth:
+            depth -= 1
+            first, last, low, high = stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3]
+            middle = (first + last) // 2
+            begin, end = max(low, middle - most), min(high, middle)
+            best, at = -1.0, begin
+            for rest in range(begin, end + 1):
+                value = table[residue + rest * k] + gain[middle - rest]
+                if value > best:
+                    best, at = value, rest
+            merged[residue + middle * k] = best
+            count[residue + middle * k] = middle - at
+            if first < middle:
+                stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = first, middle - 1, low, at
+                depth += 1
+            if middle < last:
+                stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3] = middle + 1, last, at, high
+                depth += 1
+    return merged
+
+
+@njit(cache=True, nogil=True)
+def _merge_tenant(
+    table: NDArray[np.float64], other: NDArray[np.float64], given: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """Give the other table 0..len(other) - 1 slots of every budget, whichever is best; ties give it the fewest."""
+    merged = table.copy()
+    for budget in range(len(table)):
+        for slots in range(1, min(budget, len(other) - 1) + 1):
+            value = table[budget - slots] + other[slots]
+            if value > merged[budget]:
+                merged[budget] = value
+                given[budget] = slots
+    return merged
+
+
+@dataclass
+class _Pool:
+    """Keys that share a limit of slots: by size, the best of each size first, and what each budget takes of it."""
+
+    groups: list[tuple[int, NDArray[np.int64]]]
+    limit: int
+
+    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        table = np.zeros(self.limit + 1)
+        self.counts = []
+        for k, keys in self.groups:
+            gain = np.concatenate(([0.0], np.cumsum(values[keys])))
+            count = np.zeros(self.limit + 1, dtype=np.int32)
+            table = _merge_size(table, gain, k, count)
+            self.counts.append(count)
+        return table
+
+    def keys(self, budget: int) -> list[NDArray[np.int64]]:
+        found = []
+        for (k, keys), count in zip(reversed(self.groups), reversed(self.counts), strict=True):
+            found.append(keys[: count[budget]])
+            budget -= k * int(count[budget])
+        return found
+
+
+def best_by_slots(
+    values: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    slots: int,
+    tenants: NDArray[np.int64],
+    room: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return the most valuable set of keys with ``sum(sizes) <= slots`` and ``<= room[t]`` within each tenant.
+
+    Among keys of one tenant and size, the higher value goes first, then the lower index. Among equal sets: as much
+    as possible for tenants without a binding limit, then as many keys as possible of the smallest size, then of the
+    next. "Best" and "equal" are of float64 sums.
+
+    Parameters
+    ----------
+    values : float64[n]
+        Above 0, of a size that sums do not overflow.
+    sizes : int64[n]
+        At least 1.
+    tenants : int64[n]
+        Index into ``room``.
+    room : int64[T]
+        Slots left to each tenant; as much as all its keys need, or more, is no limit.
+
+    Raises
+    ------
+    ValueError
+        When the tables would exceed `CELL_LIMIT` or their merging `STEP_LIMIT`.
+    """
+    wanted = np.bincount(tenants, weights=sizes, minlength=len(room))
+    slots = min(slots, int(sizes.sum()))
+    bound = np.flatnonzero(room < np.minimum(wanted, slots))
+    is_bound = np.zeros(len(room), dtype=bool)
+    is_bound[bound] = True
+    pools = [_pool(np.flatnonzero(~is_bound[tenants]), values, sizes, slots)]
+    pools += [_pool(np.flatnonzero(tenants == t), values, sizes, int(room[t])) for t in bound]
+    cells = sum(len(pool.groups) * (pool.limit + 1) for pool in pools) + len(bound) * (slots + 1)
+    if cells > CELL_LIMIT:
+        raise too_large(f"{cells} cells of a table, over {CELL_LIMIT}")
+    steps = slots * sum(pool.limit for pool in pools[1:])
+    if steps > STEP_LIMIT:
+        raise too_large(f"{steps} steps to share slots among tenants, over {STEP_LIMIT}")
+
+    table = pools[0].solve(values)
+    shares = []
+    for pool in pools[1:]:
+        given = np.zeros(slots + 1, dtype=np.int32)
+        table = _merge_tenant(table, pool.solve(values), given)
+        shares.append(given)
+    found = []
+    budget = slots
+    for pool, given in zip(reversed(pools[1:]), reversed(shares), strict=True):
+        share = int(given[budget])
+        found += pool.keys(share)
+        budget -= share
+    return np.sort(np.concatenate([*found, *pools[0].keys(budget), np.zeros(0, dtype=np.int64)]))
+
+
+def _pool(keys: NDArray[np.int64], values: NDArray[np.float64], sizes: NDArray[np.int64], limit: int) -> _Pool:
+    ranked = keys[np.lexsort((-values[keys], sizes[keys]))]
+    distinct, starts = np.unique(sizes[ranked], return_index=True)
+    groups = []
+    for k, start, stop in zip(distinct.tolist(), starts, np.append(starts, len(ranked))[1:], strict=True):
+        if k <= limit:
+            groups.append((k, ranked[start : min(stop, start + limit // k)]))
+    return _Pool(groups[::-1], limit)  # the smallest size last, so that it is the first to be handed out
+
+
+@njit(cache=True, nogil=True)
+def _search(
+    values: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    cost: NDArray[np.float64],
+    tenants: NDArray[np.int64],
+    room: NDArray[np.int64],
+    profit: NDArray[np.float64],
+    run_end: NDArray[np.int64],
+    slots: int,
+    tokens_used: float,
+    token_budget: float,
+    bound: float,
+    incumbent: float,
+    slack: float,
+    node_limit: int,
+    chosen: NDArray[np.bool_],
+) -> int:
+    """Depth-first search; 1: ``chosen`` beats the incumbent, 0: nothing does, -1: gave up.
+
+    ``profit`` is a key's value above its price. The bound of a node is the root's, less what its decisions gave
+    away: the profit of keys left out, the loss on keys taken. Of equal keys (a run) the first ones are taken.
+    """
+    n = len(values)
+    at = np.zeros(n + 1, dtype=np.int64)
+    tried = np.zeros(n + 1, dtype=np.int8)
+    took = np.zeros(n + 1, dtype=np.bool_)
+    value, left = np.zeros(n + 1), np.zeros(n + 1)
+    used, tokens = np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1)
+    left[0], tokens[0] = bound, tokens_used
+    free = room.copy()
+    found, nodes, depth = 0, 0, 0
+    while depth >= 0:
+        i = at[depth]
+        if tried[depth] == 0:
+            nodes += 1
+            if nodes > node_limit:
+                return -1
+            if value[depth] > incumbent:
+                incumbent, found = value[depth], 1
+                chosen[:] = False
+                for d in range(depth):
+                    if took[d]:
+                        chosen[at[d]] = True
+            if i == n or left[depth] <= incumbent + slack * left[depth]:
+                depth -= 1
+                continue
+        elif took[depth]:
+            free[tenants[i]] += sizes[i]
+            took[depth] = False
+        if tried[depth] == 2:
+            depth -= 1
+            continue
+        take = (profit[i] >= 0) == (tried[depth] == 0)
+        tried[depth] += 1
+        if take:
+            k = sizes[i]
+            if used[depth] + k > slots or k > free[tenants[i]] or tokens[depth] + cost[i] > token_budget:
+                continue
+            free[tenants[i]] -= k
+            took[depth] = True
+            at[depth + 1] = i + 1
+            value[depth + 1] = value[depth] + values[i]
+            left[depth + 1] = left[depth] + min(profit[i], 0.0)
+            used[depth + 1] = used[depth] + k
+            tokens[depth + 1] = tokens[depth] + cost[i]
+        else:
+            at[depth + 1] = run_end[i]
+            value[depth + 1] = value[depth]
+            left[depth + 1] = left[depth] - max(profit[i], 0.0) * (run_end[i] - i)
+            used[depth + 1] = used[depth]
+            tokens[depth + 1] = tokens[depth]
+        depth += 1
+        tried[depth] = 0
+    return found
+
+
+def best_by_search(
+    values: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    cost: NDArray[np.float64],
+    slots: int,
+    tokens_used: float,
+    token_budget: float,
+    tenants: NDArray[np.int64],
+    room: NDArray[np.int64],
+    incumbent: float,
+) -> NDArray[np.int64] | None:
+    """Return the most valuable set under slots, tokens and tenants' room, or None when nothing beats ``incumbent``.
+
+    No set is worth more than the result (or the incumbent) by over ``1e-12 + 4.4e-16 * n`` of it, which is what
+    the rounding of float64 sums may amount to. Ties stay with the incumbent, then with the set found first; of
+    equal keys the lower indices are taken.
+
+    Parameters
+    ----------
+    values, sizes, tenants, room
+        As in `best_by_slots`.
+    cost : float64[n]
+        Tokens that a key takes with all its copies.
+    tokens_used, token_budget : float
+        Tokens that are taken already, and the budget that they and the set may fill.
+    incumbent : float
+        Value of a set that is known to fit.
+
+    Raises
+    ------
+    ValueError
+        When the search meets more than `NODE_LIMIT` nodes.
+    """
+    n = len(values)
+    profit, bound = _priced(
+        values, sizes, cost, slots, max(token_budget - tokens_used, float(cost.max())), tenants, room
+    )
+    # What is surely in or out is decided first, so that the doubtful keys form a small tree at the end.
+    order = np.lexsort((np.arange(n), tenants, cost, sizes, values, -np.abs(profit)))
+    values, sizes, cost, tenants = values[order], sizes[order], cost[order], tenants[order]
+    profit = profit[order]
+    differs = np.ones(n, dtype=bool)
+    differs[:-1] = (np.diff(values) != 0) | (np.diff(sizes) != 0) | (np.diff(cost) != 0) | (np.diff(tenants) != 0)
+    ends = np.flatnonzero(differs) + 1
+    run_end = ends[np.searchsorted(ends, np.arange(n), side="right")]
+    chosen = np.zeros(n, dtype=bool)
+    outcome = _search(
+        *(values, sizes, cost, tenants, room, profit, run_end, slots, tokens_used, token_budget),
+        *(bound, incumbent, 1e-12 + 4.4e-16 * n, NODE_LIMIT, chosen),
+    )
+    if outcome < 0:
+        raise too_large(f"{n} keys, over {NODE_LIMIT} nodes of the search")
+    return np.sort(order[chosen]) if outcome else None
+
+
+def _priced(
+    values: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+    cost: NDArray[np.float64],
+    slots: int,
+    tokens: float,
+    tenants: NDArray[np.int64],
+    room: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], float]:
+    """Value of each key above its price, and the bound of the whole problem at those prices."""
+    from scipy.optimize import linprog  # slow to import, and rarely needed
+    from scipy.sparse import coo_array
+
+    n = len(values)
+    each = np.arange(n)
+    rows = [np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64), tenants + 2]
+    # Every row is divided by its budget, and every key fits alone: all shares lie in 0..1.
+    share = [sizes / slots, cost / tokens, sizes / np.maximum(room[tenants], 1)]
+    matrix = coo_array(
+        (np.concatenate(share), (np.concatenate(rows), np.tile(each, 3))), shape=(2 + len(room), n)
+    ).tocsr()
+    # The stubs of scipy know no sparse matrix here, its documentation does.
+    solved = linprog(-values, A_ub=matrix, b_ub=np.ones(2 + len(room)), method="highs", bounds=(0, 1))  # type: ignore[call-overload]
+    if solved.status != 0:
+        raise too_large(f"the relaxed problem was not solved: {solved.message}")
+    price = np.maximum(-solved.ineqlin.marginals, 0.0)
+    profit = values - price[0] * share[0] - price[1] * share[1] - price[2 + tenants] * share[2]
+    return profit, float(price.sum() + np.maximum(profit, 0.0).sum())

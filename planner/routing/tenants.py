@@ -1,0 +1,74 @@
+"""Tenants' quotas and floors of warm slots: checks before the planner trusts them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["NO_LIMIT", "tenant_limits"]
+
+NO_LIMIT = int(np.iinfo(np.int64).max)
+
+
+def tenant_limits(
+    tenants: ArrayLike | None, quota: ArrayLike | None, floor: ArrayLike | None, keys: int, slots: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Check the tenant arguments of `planner.routing.admission.admit`.
+
+    Returns
+    -------
+    tenants, most, reserved : int64[B], int64[T], int64[T]
+        Tenant of each key, most slots of each tenant (`NO_LIMIT` for none) and the slots reserved for it; all
+        empty when there is neither quota nor floor.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    if tenants is None:
+        if quota is not None or floor is not None:
+            given = "tenant_quota" if quota is not None else "tenant_floor"
+            raise ValueError(f"{given}: needs tenants, the tenant index of each key")
+        return none, none, none
+    tenant_of = _whole_numbers("tenants", tenants, least=0, length=keys)
+    if quota is None and floor is None:
+        return none, none, none
+    quotas = None if quota is None else _whole_numbers("tenant_quota", quota, least=-1)
+    floors = None if floor is None else _whole_numbers("tenant_floor", floor, least=0)
+    if quotas is not None and floors is not None and len(quotas) != len(floors):
+        raise ValueError(f"tenant_floor: {len(floors)} tenants, but tenant_quota has {len(quotas)}")
+    count = len(quotas) if quotas is not None else len(floors) if floors is not None else 0
+    beyond = tenant_of >= count
+    if beyond.any():
+        at = int(np.argmax(beyond))
+        given = "tenant_quota" if quotas is not None else "tenant_floor"
+        raise ValueError(f"tenants[{at}] = {tenant_of[at]}: {given} has {count} tenants")
+    most = np.full(count, NO_LIMIT) if quotas is None else np.where(quotas < 0, NO_LIMIT, quotas)
+    least = np.zeros(count, dtype=np.int64) if floors is None else floors
+    over = least > most
+    if over.any():
+        at = int(np.argmax(over))
+        raise ValueError(f"tenant_floor[{at}] = {least[at]}: above tenant_quota[{at}] = {most[at]}")
+    total = sum(least.tolist())
+    if total > slots:
+        at = int(np.argmax(np.cumsum(least.astype(np.float64)) > slots))
+        raise ValueError(f"tenant_floor[{at}] = {least[at]}: the floors sum to {total}, above slots = {slots}")
+    return tenant_of, most, least
+
+
+def _whole_numbers(name: str, given: ArrayLike, *, least: int, length: int | None = None) -> NDArray[np.int64]:
+    try:
+        raw = np.asarray(given)
+    except ValueError as error:
+        raise ValueError(f"{name}: not a vector of whole numbers ({error})") from None
+    if raw.ndim != 1 or (length is not None and len(raw) != length):
+        raise ValueError(f"{name}: expected shape ({'T' if length is None else length},), got {raw.shape}")
+    if raw.size and raw.dtype.kind not in "iu":
+        raise ValueError(f"{name}: whole numbers expected, got dtype {raw.dtype}")
+    below = (raw < least) | (raw > NO_LIMIT)
+    if below.any():
+        at = int(np.argmax(below))
+        raise ValueError(f"{name}[{at}] = {raw[at]}: expected a whole number of at least {least}")
+    return raw.astype(np.int64)
