@@ -6,16 +6,19 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from planner.routing.kernels import max_over_mean, tree_of, tree_update
+from planner.routing.kernels import heap_of, heap_pop, heap_push, heap_settle, max_over_mean
 
 __all__ = ["plan_losses"]
 
 
 @njit(cache=True, nogil=True)
 def _units_by_destination(
-    offsets: NDArray[np.int64], members: NDArray[np.int32], destinations: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows on each destination, in row order: ``rows[first[r]:first[r + 1]]``."""
+    rates: NDArray[np.float64], offsets: NDArray[np.int64], members: NDArray[np.int32], destinations: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """What each destination r holds, in row order: rows and their rates, at ``first[r]:first[r + 1]``.
+
+    The rate of a row on several destinations is given as below 0 (no such row has rate 0).
+    """
     first = np.zeros(destinations + 1, dtype=np.int64)
     for r in members:
         first[r + 1] += 1
@@ -23,12 +26,15 @@ def _units_by_destination(
         first[r + 1] += first[r]
     at = first[:-1].copy()
     rows = np.empty(len(members), dtype=np.int64)
+    rate = np.empty(len(members))
     for row in range(len(offsets) - 1):
+        alone = offsets[row + 1] - offsets[row] == 1
         for unit in range(offsets[row], offsets[row + 1]):
             r = members[unit]
             rows[at[r]] = row
+            rate[at[r]] = rates[row] if alone else -rates[row]
             at[r] += 1
-    return first, rows
+    return first, rows, rate
 
 
 @njit(cache=True, nogil=True)
@@ -42,31 +48,29 @@ def _second_choice(
     backup: NDArray[np.int32],
 ) -> None:
     """Backups of keys on several destinations, which no single loss takes: the lightest that is no member."""
-    uniform = capacity.min() == capacity.max()
-    extra = np.where(available, load, np.inf)
-    size = 1
-    while size < len(load):
-        size *= 2
-    leaf, win = np.empty(size), np.empty(2 * size, dtype=np.int32)
-    tree_of(extra, leaf, win)
+    relative = load / capacity
+    is_member = np.zeros(len(load), dtype=np.bool_)
+    val, who = np.empty(len(load)), np.empty(len(load), dtype=np.int32)
+    held, held_who = np.empty(len(load)), np.empty(len(load), dtype=np.int32)
+    size = heap_of(relative, available, val, who)
     for row in range(len(rates)):
         start, stop = offsets[row], offsets[row + 1]
-        if stop - start < 2:
+        if stop - start < 2 or stop - start >= size:
             continue
         for at in range(start, stop):
-            tree_update(leaf, win, members[at], np.inf)
-        best = win[1]
-        if not uniform:
-            least = np.inf
-            for r in range(len(load)):
-                if leaf[r] / capacity[r] < least:
-                    best, least = r, leaf[r] / capacity[r]
-        if leaf[best] < np.inf:
-            backup[row] = best
-            extra[best] += rates[row] / (stop - start)
-            tree_update(leaf, win, best, extra[best])
+            is_member[members[at]] = True
+        count = 0
+        while is_member[who[0]]:
+            held[count], held_who[count] = val[0], who[0]
+            count += 1
+            size = heap_pop(val, who, size)
+        best = who[0]
+        backup[row] = best
+        heap_settle(val, who, size, 0, val[0] + rates[row] / (stop - start) / capacity[best], best)
+        for at in range(count):
+            size = heap_push(val, who, size, held[at], held_who[at])
         for at in range(start, stop):
-            tree_update(leaf, win, members[at], extra[members[at]])
+            is_member[members[at]] = False
 
 
 @njit(cache=True, nogil=True)
@@ -97,12 +101,9 @@ def plan_losses(
     destinations = len(load)
     backup = np.full(len(rates), -1, dtype=np.int32)
     after_loss = np.full(destinations, np.nan)
-    first, rows = _units_by_destination(offsets, members, destinations)
+    first, rows, rate = _units_by_destination(rates, offsets, members, destinations)
     uniform = capacity.min() == capacity.max()
-    size = 1
-    while size < destinations:
-        size *= 2
-    leaf, win = np.empty(size), np.empty(2 * size, dtype=np.int32)
+    val, who = np.empty(destinations), np.empty(destinations, dtype=np.int32)
     survives = available.copy()
     for lost in range(destinations):
         if not available[lost]:
@@ -120,32 +121,33 @@ def plan_losses(
         for r in range(destinations):
             if survives[r]:
                 after[r] += cold[lost] * (capacity[r] / others)
-            else:
-                after[r] = np.inf
         for unit in range(first[lost], first[lost + 1]):
-            row = rows[unit]
-            start, stop = offsets[row], offsets[row + 1]
-            if stop - start > 1:
-                part = rates[row] / (stop - start) / (stop - start - 1)
+            if rate[unit] < 0.0:
+                start, stop = offsets[rows[unit]], offsets[rows[unit] + 1]
+                part = -rate[unit] / (stop - start) / (stop - start - 1)
                 for at in range(start, stop):
                     if members[at] != lost:
                         after[members[at]] += part
-        tree_of(after, leaf, win)
-        for unit in range(first[lost], first[lost + 1]):
-            row = rows[unit]
-            if offsets[row + 1] - offsets[row] > 1:
-                continue
-            best = win[1]
-            if not uniform:
+        if uniform:
+            size = heap_of(after, survives, val, who)
+            for unit in range(first[lost], first[lost + 1]):
+                if rate[unit] >= 0.0:
+                    backup[rows[unit]] = who[0]
+                    heap_settle(val, who, size, 0, val[0] + rate[unit], who[0])
+            for at in range(size):
+                after[who[at]] = val[at]
+        else:
+            for unit in range(first[lost], first[lost + 1]):
+                if rate[unit] < 0.0:
+                    continue
+                best = -1
                 least = np.inf
                 for r in range(destinations):
-                    relative = (leaf[r] + rates[row]) / capacity[r]
+                    relative = (after[r] + rate[unit]) / capacity[r]
                     if survives[r] and relative < least:
                         best, least = r, relative
-            backup[row] = best
-            tree_update(leaf, win, best, leaf[best] + rates[row])
-        for r in range(destinations):
-            after[r] = leaf[r]
+                backup[rows[unit]] = best
+                after[best] += rate[unit]
         after_loss[lost] = max_over_mean(after, capacity, survives)
         survives[lost] = True
     _second_choice(rates, offsets, members, available, capacity, load, backup)

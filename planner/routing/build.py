@@ -190,7 +190,9 @@ def assign(problem: Problem) -> Assignment:
         places = Places.of(problem, load)
         kept, members = places.place(problem, admitted, replicas)
         if not kept.all():
-            admitted, replicas, members = refill(problem, places, sizes, order, admitted[kept], admitted[~kept], members)
+            admitted, replicas, members = refill(
+                problem, places, sizes, order, admitted[kept], admitted[~kept], members
+            )
             admitted_rates, offsets = problem.rates[admitted], _offsets(replicas)
         load = places.load
         if problem.cold_load is None and not kept.all():  # a key that fits on no destination is cold too

@@ -1,7 +1,7 @@
 """Compiled inner loops of admission and placement; ties go to the lower index.
 
-The lightest destination is kept by a winner tree: leaf r holds the load of destination r, each inner node the
-index of the lighter of its two children. A changed load costs one comparison a level on its way to the root.
+The lightest destination stands on top of a binary heap of (load, destination) pairs, kept as two arrays: ``val``
+(float64) and ``who`` (int32). The order of pairs is total, so what the heap gives does not depend on its history.
 """
 
 from __future__ import annotations
@@ -10,30 +10,77 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["admit_in_order", "max_over_mean", "place_lpt", "place_one_by_one", "tree_of", "tree_update"]
-
-
-@njit(cache=True, nogil=True)
-def tree_of(load: NDArray[np.float64], leaf: NDArray[np.float64], win: NDArray[np.int32]) -> None:
-    """Fill ``leaf`` (float64[P], P a power of two >= R, infinite beyond R) and ``win`` (int32[2 P]) from loads."""
-    size = len(leaf)
-    for r in range(size):
-        leaf[r] = load[r] if r < len(load) else np.inf
-        win[size + r] = r
-    for node in range(size - 1, 0, -1):
-        a, b = win[2 * node], win[2 * node + 1]
-        win[node] = b if leaf[b] < leaf[a] else a
+__all__ = [
+    "admit_in_order",
+    "heap_of",
+    "heap_pop",
+    "heap_push",
+    "heap_settle",
+    "max_over_mean",
+    "place_lpt",
+    "place_one_by_one",
+]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def tree_update(leaf: NDArray[np.float64], win: NDArray[np.int32], r: int, load: float) -> None:
-    """Set the load of one destination; ``win[1]`` is the lightest afterwards."""
-    leaf[r] = load
-    node = (len(leaf) + r) >> 1
-    while node > 0:
-        a, b = win[2 * node], win[2 * node + 1]
-        win[node] = b if leaf[b] < leaf[a] else a
-        node >>= 1
+def heap_settle(val: NDArray[np.float64], who: NDArray[np.int32], size: int, at: int, v: float, w: int) -> None:
+    """Put the pair (v, w) at or below position ``at``, whose own pair is dropped."""
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and (
+            (val[child + 1] < val[child]) | ((val[child + 1] == val[child]) & (who[child + 1] < who[child]))
+        ):
+            child += 1
+        if (v < val[child]) | ((v == val[child]) & (w < who[child])):
+            break
+        val[at] = val[child]
+        who[at] = who[child]
+        at = child
+    val[at] = v
+    who[at] = w
+
+
+@njit(cache=True, nogil=True)
+def heap_of(
+    load: NDArray[np.float64], takes: NDArray[np.bool_], val: NDArray[np.float64], who: NDArray[np.int32]
+) -> int:
+    """Fill the heap with the destinations that take keys; returns how many there are."""
+    size = 0
+    for r in range(len(load)):
+        if takes[r]:
+            val[size] = load[r]
+            who[size] = r
+            size += 1
+    for at in range(size // 2 - 1, -1, -1):
+        heap_settle(val, who, size, at, val[at], who[at])
+    return size
+
+
+@njit(cache=True, nogil=True)
+def heap_pop(val: NDArray[np.float64], who: NDArray[np.int32], size: int) -> int:
+    """Drop the top; returns the new size. Read ``val[0]`` and ``who[0]`` before."""
+    size -= 1
+    if size:
+        heap_settle(val, who, size, 0, val[size], who[size])
+    return size
+
+
+@njit(cache=True, nogil=True)
+def heap_push(val: NDArray[np.float64], who: NDArray[np.int32], size: int, v: float, w: int) -> int:
+    """Add a pair; returns the new size."""
+    at = size
+    while at > 0:
+        parent = (at - 1) // 2
+        if (val[parent] < v) | ((val[parent] == v) & (who[parent] < w)):
+            break
+        val[at] = val[parent]
+        who[at] = who[parent]
+        at = parent
+    val[at] = v
+    who[at] = w
+    return size + 1
 
 
 @njit(cache=True, nogil=True)
@@ -66,31 +113,25 @@ def place_lpt(
 
     For destinations of one capacity. A row needs no more destinations than are available.
     """
-    size = 1
-    while size < len(load):
-        size *= 2
-    leaf, win = np.empty(size), np.empty(2 * size, dtype=np.int32)
-    tree_of(np.where(available, load, np.inf), leaf, win)
+    val, who = np.empty(len(load)), np.empty(len(load), dtype=np.int32)
+    size = heap_of(load, available, val, who)
     members = np.empty(offsets[-1], dtype=np.int32)
     for row in range(len(rates)):
         start, stop = offsets[row], offsets[row + 1]
         if stop - start == 1:
-            r = win[1]
-            members[start] = r
-            tree_update(leaf, win, r, leaf[r] + rates[row])
+            members[start] = who[0]
+            heap_settle(val, who, size, 0, val[0] + rates[row], who[0])
             continue
         share = rates[row] / (stop - start)
         for at in range(start, stop):
-            r = win[1]
-            members[at] = r
-            load[r] = leaf[r] + share  # remembered here while the tree holds it out
-            tree_update(leaf, win, r, np.inf)
+            members[at] = who[0]
+            load[who[0]] = val[0] + share
+            size = heap_pop(val, who, size)
         for at in range(start, stop):
-            tree_update(leaf, win, members[at], load[members[at]])
+            size = heap_push(val, who, size, load[members[at]], members[at])
         members[start:stop].sort()
-    for r in range(len(load)):
-        if available[r]:
-            load[r] = leaf[r]
+    for at in range(size):
+        load[who[at]] = val[at]
     return members
 
 

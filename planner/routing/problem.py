@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.routing.ranking import as_float, exact_sum
-from planner.routing.validation import flags, index_vector, positive, rate_vector, whole, within
+from planner.routing.validation import flags, index_vector, positive, rate_vector, summed, whole, within
 
 __all__ = ["Problem"]
 
@@ -67,7 +67,7 @@ class Problem:
         ValueError
             Naming the argument, the index and the value.
         """
-        vector = rate_vector("rates", rates)
+        vector, total = summed("rates", rates)
         if len(vector) > MOST_KEYS:
             raise ValueError(f"rates: {len(vector)} keys; at most {MOST_KEYS} can be planned")
         fleet = whole("destinations", destinations, 1)
@@ -81,7 +81,6 @@ class Problem:
         if cold is not None and not takes[cold > 0].all():
             at = int(np.argmax((cold > 0) & ~takes))
             raise ValueError(f"cold_load[{at}] = {cold[at]}: this destination is not available")
-        total = exact_sum(vector)
         try:
             as_float(total + (0 if cold is None else exact_sum(cold)))
         except OverflowError:

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["as_float", "exact_sum", "first_bad", "top_indices"]
+__all__ = ["as_float", "exact_sum", "survey", "top_indices"]
 
 # Bits of a float64 that is >= 0, read as a whole number, order as the floats do; -0.0 counts as 0.0.
 _WITHOUT_SIGN = np.uint64(0x7FFF_FFFF_FFFF_FFFF)
@@ -33,21 +33,17 @@ def _fill_bins(values: NDArray[np.float64], low: NDArray[np.int64], high: NDArra
     return -1
 
 
-def first_bad(values: NDArray[np.float64]) -> int:
-    """Index of the first value that is not finite or is below 0; -1 when there is none."""
-    return _survey(values)[0]
-
-
 def exact_sum(values: NDArray[np.float64]) -> int:
     """Return the exact sum of finite values >= 0, in units of 2**-1074; see `as_float`.
 
     Float addition depends on the order of its terms in the last bits, and a cold load that differs in the last
     bit may break a tie of the placement another way. This sum does not, so shuffled rates give equal tables.
     """
-    return _survey(values)[1]
+    return survey(values)[1]
 
 
-def _survey(values: NDArray[np.float64]) -> tuple[int, int]:
+def survey(values: NDArray[np.float64]) -> tuple[int, int]:
+    """Return the first index whose value is not finite or is below 0, or -1 and the `exact_sum`; in one pass."""
     low, high = np.zeros(0x7FF, dtype=np.int64), np.zeros(0x7FF, dtype=np.int64)
     bad = _fill_bins(np.ascontiguousarray(values), low, high)
     total = 0

@@ -7,9 +7,9 @@ import operator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.routing.ranking import as_float, exact_sum, first_bad
+from planner.routing.ranking import as_float, survey
 
-__all__ = ["flags", "index_vector", "positive", "rate_vector", "whole", "within"]
+__all__ = ["flags", "index_vector", "positive", "rate_vector", "summed", "whole", "within"]
 
 
 def _numbers(name: str, values: ArrayLike, length: int | None, kinds: str, expected: str) -> NDArray[np.generic]:
@@ -26,17 +26,22 @@ def _numbers(name: str, values: ArrayLike, length: int | None, kinds: str, expec
 
 def rate_vector(name: str, values: ArrayLike, length: int | None = None) -> NDArray[np.float64]:
     """Return ``values`` as a float64 vector of finite numbers >= 0 (itself, if it is one), or raise ``ValueError``."""
+    return summed(name, values, length)[0]
+
+
+def summed(name: str, values: ArrayLike, length: int | None = None) -> tuple[NDArray[np.float64], int]:
+    """Return a `rate_vector` and its `exact_sum`, which is finite as a float64."""
     raw = _numbers(name, values, length, "iuf", "numbers")
     vector = np.ascontiguousarray(raw, dtype=np.float64)
-    bad = first_bad(vector)
+    bad, total = survey(vector)
     if bad >= 0:
         raise ValueError(f"{name}[{bad}] = {raw[bad]}: expected a finite number >= 0")
     try:
-        as_float(exact_sum(vector))
+        as_float(total)
     except OverflowError:
         at = int(np.argmax(vector))
         raise ValueError(f"{name}: the sum overflows; largest is {name}[{at}] = {vector[at]}") from None
-    return vector
+    return vector, total
 
 
 def index_vector(name: str, values: ArrayLike, length: int | None = None, least: int = 0) -> NDArray[np.int64]:
