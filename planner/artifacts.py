@@ -189,7 +189,7 @@ _TABLE_ARRAYS: dict[str, Any] = {
 def store_table(table: RoutingTable, key_names: list[str]) -> Artifact:
     """One row an admitted key, in descending rate; members are positions among the plan's destinations."""
     members = pa.ListArray.from_arrays(pa.array(table.offsets, pa.int32()), pa.array(table.members, pa.int32()))
-    whole = {name: getattr(table, name) for name in _TABLE_SCALARS}
+    whole = {name: _as_json(getattr(table, name)) for name in _TABLE_SCALARS}
     whole |= {name: [_as_json(x) for x in getattr(table, name).tolist()] for name in _TABLE_ARRAYS}
     arrow = pa.table(
         {
@@ -204,7 +204,7 @@ def store_table(table: RoutingTable, key_names: list[str]) -> Artifact:
 
 def _as_json(value: Any) -> Any:
     """JSON has no infinity and no NaN; `float` reads their names back."""
-    return value if isinstance(value, int) or math.isfinite(value) else str(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @lru_cache(maxsize=4)
@@ -222,7 +222,7 @@ def _table_of(digest: str) -> tuple[RoutingTable, list[str]]:
         replicas=np.diff(offsets),
         backup=arrow.column("backup").to_numpy().copy(),
         **arrays,
-        **whole,
+        **{name: float(value) if value in ("nan", "inf", "-inf") else value for name, value in whole.items()},
     )
     return table, arrow.column("key").to_pylist()
 

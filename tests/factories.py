@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from typing import Any
 
@@ -96,6 +97,13 @@ def make_workload(cast: Cast, fleet: Fleet, *, with_trace: bool = True, name: st
         name=name or f"workload-{next(_numbers)}",
         measured_at=timezone.now(),
     )
+
+
+def import_rates(cast: Cast, fleet: Fleet, content: str, name: str = "") -> Workload:
+    """A rates file, imported as anybody would."""
+    name = name or f"rates-{next(_numbers)}"
+    file = io.BytesIO(content.encode())
+    return workloads.import_workload(acting_user=cast.ada, fleet=fleet, file=file, file_name=f"{name}.csv", name=name)
 
 
 def make_calibration(cast: Cast, fleet: Fleet, **figures: Any) -> Calibration:

@@ -9,7 +9,8 @@ from rest_framework import serializers
 
 from planner import models
 from planner.routing import POLICIES
-from planner.services.plan_options import ADMISSIONS, MOST_SLOTS, MOST_TOKENS
+from planner.routing.admission import ADMISSIONS
+from planner.services.plan_options import MOST_SLOTS, MOST_TOKENS
 from planner.services.replays import ARRIVALS
 
 
@@ -278,7 +279,7 @@ class SlotsOfTenants(serializers.DictField):
         super().__init__(required=False, allow_null=True, **kwargs)
 
     def get_value(self, dictionary: Any) -> Any:
-        """Of a form `name[tenant]=slots`; a text under the bare name is refused, where DRF would overlook it."""
+        """A form sends `name.tenant=slots`; a text under the bare name is refused, where DRF would overlook it."""
         return dictionary[self.field_name] if self.field_name in dictionary else super().get_value(dictionary)
 
 
@@ -317,7 +318,11 @@ class PlanInput(serializers.Serializer[Any]):
         help_text="Replan: how far the imbalance may exceed a fresh plan's (1.02 when not given)",
     )
     max_moved_share = FiniteFloat(
-        required=False, allow_null=True, min_value=0, max_value=1, help_text="Replan: most of the rate that may move"
+        required=False,
+        allow_null=True,
+        min_value=0,
+        max_value=1,
+        help_text="Replan: most of the admitted rate that may move for the sake of balance",
     )
     replay = ReplayOptions(required=False, allow_null=True)
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)

@@ -7,8 +7,8 @@ from typing import Any
 from planner import artifacts
 from planner.errors import Conflict, Invalid
 from planner.models import Calibration, Destination, Fleet, Plan, Workload
+from planner.routing.admission import ADMISSIONS
 
-ADMISSIONS = ("top_rate", "density", "exact")
 DEFAULT_IMBALANCE_FACTOR = 1.02
 MOST_SLOTS = 1_000_000_000
 MOST_TOKENS = 10**15
@@ -89,7 +89,7 @@ def _replan_options(
     if not 1 <= factor < 1e6:
         raise Invalid("a multiple of the fresh plan's max/mean, at least 1", field="max_imbalance_factor")
     if max_moved_share is not None and not 0 <= max_moved_share <= 1:
-        raise Invalid("a share of the rate from 0 to 1", field="max_moved_share")
+        raise Invalid("a share of the admitted rate from 0 to 1", field="max_moved_share")
     return {"incumbent": incumbent.number, "max_imbalance_factor": factor, "max_moved_share": max_moved_share}
 
 

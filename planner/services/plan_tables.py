@@ -152,7 +152,7 @@ def summary_of(plan: Plan, built: Built) -> dict[str, Any]:
         "worst_loss_destination": None if worst is None else plan.parameters["destinations"][losses.index(worst)],
         "tenants": _tenants(built)[:MOST_TENANTS],
         "tenant_count": len(inputs.tenant_names),
-        **_moves(plan, built, total),
+        **_moves(plan, built),
     }
 
 
@@ -180,8 +180,8 @@ def _tenants(built: Built) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["slots"], row["tenant"]))
 
 
-def _moves(plan: Plan, built: Built, total: float) -> dict[str, Any]:
-    """What changes against the incumbent; None throughout for a plan from scratch."""
+def _moves(plan: Plan, built: Built) -> dict[str, Any]:
+    """What changes against the incumbent, shares of the admitted rate; None throughout for a plan from scratch."""
     if plan.incumbent is None:
         names = ("incumbent", "moved_keys", "moved_rate", "moved_share", "rewarm_tokens", "gone_keys")
         return dict.fromkeys(names)
@@ -190,7 +190,7 @@ def _moves(plan: Plan, built: Built, total: float) -> dict[str, Any]:
         "incumbent": plan.incumbent.number,
         "moved_keys": int(table.moved),
         "moved_rate": float(table.moved_rate),
-        "moved_share": float(table.moved_rate) / total if total else 0.0,
+        "moved_share": float(table.moved_rate / table.admitted_rate) if table.admitted_rate else 0.0,
         "rewarm_tokens": table.rewarm_tokens,
         "gone_keys": built.gone_keys,
     }

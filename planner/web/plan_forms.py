@@ -70,8 +70,9 @@ class PlanForm(Styled):
     )
     max_moved_share = forms.FloatField(
         required=False,
-        label="Most rate that may move",
-        help_text="A share from 0 to 1, such as 0.1. Left empty: as much as the balance needs.",
+        label="Most of the warm rate that may move",
+        help_text="A share from 0 to 1, such as 0.1. Left empty: as much as the balance needs. What must leave a lost "
+        "destination moves in any case.",
     )
     replay_after_build = forms.BooleanField(
         required=False, initial=True, label="Replay against Flat-LB after the build"

@@ -9,8 +9,8 @@ from django.core.management.base import CommandError, CommandParser
 from planner.management.commands._base import PlannerCommand, fleet_named, plan_numbered
 from planner.management.commands._wait import wait_for
 from planner.models import Plan
+from planner.routing.admission import ADMISSIONS
 from planner.services import plans
-from planner.services.plan_options import ADMISSIONS
 
 # Options that go to the service as they are.
 PLAIN = (
@@ -54,7 +54,7 @@ class Command(PlannerCommand):
         parser.add_argument("--tenant-floor", help="warm slots reserved for a tenant; repeatable", **tenants)
         parser.add_argument("--replan-from", type=int, metavar="NUMBER", help="plan whose warm destinations are kept")
         parser.add_argument("--max-imbalance-factor", type=float, help="of a replan, to a fresh plan's (default: 1.02)")
-        parser.add_argument("--max-moved-share", type=float, help="most of the rate that a replan may move")
+        parser.add_argument("--max-moved-share", type=float, help="most of the admitted rate that may move")
         parser.add_argument("--note", default="")
         parser.add_argument("--no-wait", action="store_true")
 
