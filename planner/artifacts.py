@@ -210,19 +210,23 @@ def _as_json(value: Any) -> Any:
 @lru_cache(maxsize=4)
 def _table_of(digest: str) -> tuple[RoutingTable, list[str]]:
     arrow = load(Artifact.objects.get(digest=digest))
-    whole = json.loads(arrow.schema.metadata[b"cacheroute"])
+    whole: dict[str, Any] = json.loads(arrow.schema.metadata[b"cacheroute"])
     members = arrow.column("members").combine_chunks()
     offsets = members.offsets.to_numpy().astype(np.int64)
     # Tables from before a field was known lack it, and have the field's default.
-    arrays = {name: np.array(whole.pop(name), dtype=kind) for name, kind in _TABLE_ARRAYS.items() if name in whole}
+    for name in _TABLE_SCALARS:
+        if whole.get(name) in ("nan", "inf", "-inf"):
+            whole[name] = float(whole[name])
+    for name, kind in _TABLE_ARRAYS.items():
+        if name in whole:
+            whole[name] = np.array(whole[name], dtype=kind)
     table = RoutingTable(
         admitted=arrow.column("key_index").to_numpy().copy(),
         offsets=offsets,
         members=members.values.to_numpy().copy(),
         replicas=np.diff(offsets),
         backup=arrow.column("backup").to_numpy().copy(),
-        **arrays,
-        **{name: float(value) if value in ("nan", "inf", "-inf") else value for name, value in whole.items()},
+        **whole,
     )
     return table, arrow.column("key").to_pylist()
 
