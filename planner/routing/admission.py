@@ -278,7 +278,9 @@ def fractional_bound(
         return 0.0
     exponent = int(np.frexp(values[keys].max())[1])
     worth = np.ldexp(values[keys], -exponent)
-    bound = _fractional(worth, sizes[keys].astype(np.float64), float(slots))
+    each = sizes[keys].astype(np.float64)
+    best = top_indices(worth / each, slots)  # a key takes at least one slot: no more of them can matter
+    bound = _fractional(worth[best], each[best], float(slots))
     if cost is not None and token_budget is not None:
         bound = min(bound, _fractional(worth, cost[keys], token_budget))
     with np.errstate(over="ignore"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.routing.validation import index_vector
+
 __all__ = ["NO_LIMIT", "tenant_limits"]
 
 NO_LIMIT = int(np.iinfo(np.int64).max)
@@ -32,11 +34,11 @@ def tenant_limits(
             given = "tenant_quota" if quota is not None else "tenant_floor"
             raise ValueError(f"{given}: needs tenants, the tenant index of each key")
         return none, none, none
-    tenant_of = _whole_numbers("tenants", tenants, least=0, length=keys)
+    tenant_of = index_vector("tenants", tenants, keys)
     if quota is None and floor is None:
         return none, none, none
-    quotas = None if quota is None else _whole_numbers("tenant_quota", quota, least=-1)
-    floors = None if floor is None else _whole_numbers("tenant_floor", floor, least=0)
+    quotas = None if quota is None else index_vector("tenant_quota", quota, least=-1)
+    floors = None if floor is None else index_vector("tenant_floor", floor)
     if quotas is not None and floors is not None and len(quotas) != len(floors):
         raise ValueError(f"tenant_floor: {len(floors)} tenants, but tenant_quota has {len(quotas)}")
     count = len(quotas) if quotas is not None else len(floors) if floors is not None else 0
@@ -56,19 +58,3 @@ def tenant_limits(
         at = int(np.argmax(np.cumsum(least.astype(np.float64)) > slots))
         raise ValueError(f"tenant_floor[{at}] = {least[at]}: the floors sum to {total}, above slots = {slots}")
     return tenant_of, most, least
-
-
-def _whole_numbers(name: str, given: ArrayLike, *, least: int, length: int | None = None) -> NDArray[np.int64]:
-    try:
-        raw = np.asarray(given)
-    except ValueError as error:
-        raise ValueError(f"{name}: not a vector of whole numbers ({error})") from None
-    if raw.ndim != 1 or (length is not None and len(raw) != length):
-        raise ValueError(f"{name}: expected shape ({'T' if length is None else length},), got {raw.shape}")
-    if raw.size and raw.dtype.kind not in "iu":
-        raise ValueError(f"{name}: whole numbers expected, got dtype {raw.dtype}")
-    below = (raw < least) | (raw > NO_LIMIT)
-    if below.any():
-        at = int(np.argmax(below))
-        raise ValueError(f"{name}[{at}] = {raw[at]}: expected a whole number of at least {least}")
-    return raw.astype(np.int64)
