@@ -271,7 +271,7 @@ def search(
     noise: float,
     work: NDArray[np.int64],
 ) -> tuple[bool, NDArray[np.int32], float]:
-    """Bring load / capacity under ``ceiling`` from ``start``, in one pass (``runs`` = 0) or the best of several runs.
+    """Bring load / capacity under ``ceiling`` from ``start``, by the best of `level` and ``runs`` of `swap`.
 
     Returns
     -------
@@ -281,14 +281,13 @@ def search(
     limit = np.where(state.capacity > 0, ceiling * state.capacity, 0.0)  # 0: never too much there, and nothing fits
     found = False
     best, least, lowest = start.copy(), np.inf, np.inf
-    for run in range(max(runs, 1)):
+    for run in range(runs + 1):
         place = start.copy()
         fleet = Fleet(state.capacity, state.load.copy(), state.room.copy())
-        reached = False
-        if runs == 0:
+        if run == 0:
             reached = level(place, units, fleet, limit, budget)
-        if not reached:
-            reached = swap(place, units, fleet, limit, budget, noise if run else 0.0, run, work)
+        else:
+            reached = swap(place, units, fleet, limit, budget, noise if run > 1 else 0.0, run - 1, work)
         top = top_of(fleet)
         if reached:
             moved = moved_weight(place, units)

@@ -71,8 +71,8 @@ def replan(
     ``token_budget`` holds in any case: where some unit finds no room in step 3, the fresh placement is taken, whatever
     then moves.
 
-    The search is bounded: up to ``SMALL`` units by ``RUNS`` shuffled runs and by ``WORK`` pairs looked at (about 0.1 s),
-    beyond by a few passes over the units. Equal inputs give equal plans on every machine.
+    The search is bounded: up to ``SMALL`` units by ``RUNS`` shuffled runs and by ``WORK`` pairs looked at (about
+    0.1 s), beyond by a few passes over the units. Equal inputs give equal plans on every machine.
 
     The paper measures that LPT from scratch re-assigns 94.5% of keys under drift (section 5.4) and leaves a
     replanner that knows about churn open; this is one.
@@ -139,7 +139,7 @@ def replan(
     tokens = problem.slot_tokens[fresh.admitted] if limited else np.zeros(len(fresh.admitted))  # type: ignore[index]
     fleet = Fleet(speeds, fresh.cold.copy(), free)
     held = (incumbent.row, incumbent.offsets, incumbent.members)
-    units, forced = keep_members(fresh.admitted, fresh.offsets, vector, tokens, *held, incumbent.load, fleet)
+    units, forced = keep_members(fresh.admitted, fresh.offsets, fresh.rates, tokens, *held, incumbent.load, fleet)
     place: NDArray[np.int32] | None = units.home.copy()
     if place_new(place, units, fleet):
         target = factor * top_of(Fleet(speeds, fresh.load, free)) * (1 + SLACK)
@@ -172,14 +172,17 @@ def _balanced(
     high = top_of(fleet)
     if high <= target:
         return start
-    runs = RUNS if len(start) <= SMALL else 0
+    small = len(start) <= SMALL
+    runs, probes = (RUNS, PROBES) if small else (0, 0)
     work = np.array([WORK])
-    if budget > 0 and (units.home < 0).any():
-        reached, best, _ = search(start, units, fleet, target, 0.0, min(runs, PROBES), NOISE, work)
+    if small and budget > 0 and (units.home < 0).any():  # `level` moves free units first anyway
+        reached, best, _ = search(start, units, fleet, target, 0.0, PROBES, NOISE, work)
         if reached:
             return best
         work[0] = WORK
     reached, best, top = search(start, units, fleet, target, budget, runs, NOISE, work)
+    if not reached and not small and budget == np.inf:
+        reached, best, top = search(start, units, fleet, target, budget, 1, 0.0, work)
     if reached:
         return best
     if budget == np.inf:
@@ -194,7 +197,7 @@ def _balanced(
         if high - low <= PRECISION * low or work[0] <= 0:
             break
         ceiling = low + (high - low) / 2
-        reached, trial, top = search(start, units, fleet, ceiling, budget, min(runs, PROBES), NOISE, work)
+        reached, trial, top = search(start, units, fleet, ceiling, budget, probes, NOISE, work)
         if top < high:
             best, high = trial, top
         if not reached:

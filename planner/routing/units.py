@@ -41,10 +41,6 @@ class Fleet(NamedTuple):
     load: NDArray[np.float64]
     room: NDArray[np.float64]
 
-    def copy(self) -> Fleet:
-        """Return a state that can be changed without changing this one."""
-        return Fleet(self.capacity, self.load.copy(), self.room.copy())
-
 
 @njit(cache=True, nogil=True)
 def holds(place: NDArray[np.int32], offsets: NDArray[np.int64], row: int, destination: int) -> bool:
@@ -95,7 +91,7 @@ def keep_members(
     for row in range(len(admitted)):
         start, size = offsets[row], offsets[row + 1] - offsets[row]
         key = admitted[row]
-        share = rates[key] / size
+        share = rates[row] / size
         for unit in range(start, start + size):
             row_of[unit] = row
             weight[unit] = share
@@ -103,6 +99,12 @@ def keep_members(
         if old < 0:
             continue
         first, last = old_offsets[old], old_offsets[old + 1]
+        if size == 1 and last == first + 1 and fleet.capacity[old_members[first]] > 0:  # nearly all
+            best = old_members[first]
+            home[start] = best
+            fleet.load[best] += share
+            fleet.room[best] -= tokens[row]
+            continue
         alive = 0
         for at in range(first, last):
             taken[old_members[at]] = fleet.capacity[old_members[at]] <= 0
