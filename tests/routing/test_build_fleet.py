@@ -106,6 +106,18 @@ def test_a_backup_is_an_available_destination_that_holds_no_copy_or_none_is_left
             assert table.backup[row] not in members
 
 
+@settings(max_examples=200, deadline=None)
+@given(rates=st.lists(st.floats(0, 2.9), max_size=30), destinations=st.integers(2, 6))
+def test_after_a_loss_no_survivor_exceeds_the_mean_by_more_than_the_largest_key_that_moves(rates, destinations):
+    table = build_table(rates, destinations=destinations, q_cap=3.0, slots=40)
+    for lost in range(destinations):
+        survivors = np.delete(table.load, lost)
+        mean = table.load.sum() / (destinations - 1)
+        moved = [rates[b] for b in table.admitted if table.members_of(b).tolist() == [lost]]
+        bound = max(survivors.max(), mean + max(moved, default=0.0))
+        assert table.after_loss[lost] * mean <= bound * (1 + 1e-12)
+
+
 def test_the_loss_of_any_destination_leaves_the_main_workload_within_five_percent():
     rates = np.random.default_rng(1).permutation(source_rate_shape())
     for slots in (3_840, 10**9):
