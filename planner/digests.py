@@ -26,7 +26,14 @@ def code_version() -> str:
     """Release and a digest of the source that computes results, so that a changed kernel is a changed version."""
     state = hashlib.sha256()
     root = Path(__file__).parent
-    for part in ("analysis", "routing", "simulation", "services/traces.py", "services/verdicts.py"):
+    for part in (
+        "analysis",
+        "routing",
+        "simulation",
+        "services/plan_tables.py",
+        "services/traces.py",
+        "services/verdicts.py",
+    ):
         for path in sorted((root / part).rglob("*.py")) or [root / part]:
             state.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return f"{__version__}+{state.hexdigest()[:12]}"
