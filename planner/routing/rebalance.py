@@ -18,10 +18,11 @@ __all__ = ["level", "moved_weight", "search", "swap"]
 @njit(cache=True, nogil=True)
 def moved_weight(place: NDArray[np.int32], units: Units) -> float:
     """Weight of the units that are away from home."""
+    weight, home = units.weight, units.home
     moved = 0.0
     for unit in range(len(place)):
-        if units.home[unit] >= 0 and place[unit] != units.home[unit]:
-            moved += units.weight[unit]
+        if home[unit] >= 0 and place[unit] != home[unit]:
+            moved += weight[unit]
     return moved
 
 
@@ -76,12 +77,13 @@ def _move(place: NDArray[np.int32], units: Units, fleet: Fleet, unit: int, to: i
 @njit(cache=True, nogil=True)
 def _go_home(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray[np.float64]) -> None:
     """Take back every move that is not needed any more, heaviest first."""
+    home, weight, load = units.home, units.weight, fleet.load
     changed = True
     while changed:
         changed = False
         for unit in range(len(place)):
-            r = units.home[unit]
-            if r < 0 or place[unit] == r or fleet.load[r] + units.weight[unit] > limit[r]:
+            r = home[unit]
+            if r < 0 or place[unit] == r or load[r] + weight[unit] > limit[r]:
                 continue
             row = units.row_of[unit]
             if fleet.room[r] < units.tokens[row] or holds(place, units.offsets, row, r):
@@ -93,16 +95,13 @@ def _go_home(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArra
 @njit(cache=True, nogil=True)
 def _widest(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray[np.float64], unit: int) -> int:
     """The destination with the most left under its limit that can take the unit; -1 when none can."""
+    load, room, offsets, need = fleet.load, fleet.room, units.offsets, units.tokens[units.row_of[unit]]
     row = units.row_of[unit]
-    single = units.offsets[row + 1] - units.offsets[row] == 1
+    single = offsets[row + 1] - offsets[row] == 1
     best, most = NOWHERE, units.weight[unit]
     for r in range(len(limit)):
-        if (
-            limit[r] - fleet.load[r] >= most
-            and fleet.room[r] >= units.tokens[row]
-            and (single or not holds(place, units.offsets, row, r))
-        ):
-            best, most = r, limit[r] - fleet.load[r]
+        if limit[r] - load[r] >= most and room[r] >= need and (single or not holds(place, offsets, row, r)):
+            best, most = r, limit[r] - load[r]
     return best
 
 
@@ -119,31 +118,32 @@ def level(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray[n
     bool
         Whether every destination is under its limit; ``place`` and ``fleet`` hold what was reached.
     """
+    weights, home, load = units.weight, units.home, fleet.load
     over = 0
     for r in range(len(limit)):
-        over += fleet.load[r] > limit[r]
+        over += load[r] > limit[r]
     spent = moved_weight(place, units) if over else 0.0
     count = len(place)
     for step in range(4 if over else 0):
         for at in range(count):
             unit = at if step % 2 == 0 else count - 1 - at
             r = place[unit]
-            excess = fleet.load[r] - limit[r]
+            excess = load[r] - limit[r]
             if not excess > 0:
                 continue
-            weight = units.weight[unit]
+            weight = weights[unit]
             if weight <= 0 or (weight > excess if step % 2 == 0 else weight < excess):
                 continue
-            cost = weight if units.home[unit] == r else 0.0
+            cost = weight if home[unit] == r else 0.0
             if cost > 0 and (step < 2 or spent + cost > budget):
                 continue
             to = _widest(place, units, fleet, limit, unit)
             if to < 0:
                 continue
-            cost = _cost(weight, units.home[unit], r, to)
+            cost = _cost(weight, home[unit], r, to)
             _move(place, units, fleet, unit, to)
             spent += cost
-            over -= fleet.load[r] <= limit[r]
+            over -= load[r] <= limit[r]
             if over == 0:
                 break
         if over == 0:
@@ -176,7 +176,7 @@ def swap(
         Whether every destination is under its limit; False when no choice, no budget or no work was left.
     """
     offsets, row_of, weight, home = units.offsets, units.row_of, units.weight, units.home
-    load, room = fleet.load, fleet.room
+    load, room, capacity, tokens = fleet.load, fleet.room, fleet.capacity, units.tokens
     destinations = len(load)
     head = np.full(destinations, NOWHERE, dtype=np.int64)
     after = np.empty(len(place), dtype=np.int64)
@@ -194,8 +194,8 @@ def swap(
         r = NOWHERE
         top = 0.0
         for other in range(destinations):
-            if load[other] > limit[other] and (r < 0 or load[other] / fleet.capacity[other] > top):
-                r, top = other, load[other] / fleet.capacity[other]
+            if load[other] > limit[other] and (r < 0 or load[other] / capacity[other] > top):
+                r, top = other, load[other] / capacity[other]
         if r < 0:
             done = True
             break
@@ -208,10 +208,10 @@ def swap(
         unit = head[r]
         while unit >= 0 and pairs > 0:
             a = weight[unit]
-            need = units.tokens[row_of[unit]]
+            need = tokens[row_of[unit]]
             pairs -= destinations
             for d in range(destinations):
-                if d == r or fleet.capacity[d] <= 0 or holds(place, offsets, row_of[unit], d):
+                if d == r or capacity[d] <= 0 or holds(place, offsets, row_of[unit], d):
                     continue
                 cost = _cost(a, home[unit], r, d)
                 if load[d] + a <= limit[d] and room[d] >= need:
@@ -231,7 +231,7 @@ def swap(
                     b = weight[other]
                     pairs -= 1
                     if b < a and load[d] + a - b <= limit[d] and not holds(place, offsets, row_of[other], r):
-                        back = units.tokens[row_of[other]]
+                        back = tokens[row_of[other]]
                         both = cost + _cost(b, home[other], d, r)
                         if both <= left and room[d] + back >= need and room[r] + need >= back:
                             gain = min(a - b, excess)

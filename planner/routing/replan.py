@@ -12,7 +12,7 @@ from planner.routing.problem import Problem
 from planner.routing.rebalance import search
 from planner.routing.table import RoutingTable
 from planner.routing.units import Fleet, Units, keep_members, place_new, recount, top_of
-from planner.routing.validation import positive, rate_vector, whole
+from planner.routing.validation import positive, whole
 
 __all__ = ["replan"]
 
@@ -104,9 +104,6 @@ def replan(
     ValueError
         Naming the argument, the index and the value; also when no destination is available.
     """
-    vector = rate_vector("rates", rates)
-    if len(vector) < incumbent.keys:
-        raise ValueError(f"rates: {len(vector)} keys, fewer than the incumbent's {incumbent.keys}")
     factor = positive("max_imbalance_factor", max_imbalance_factor, least=1.0)
     share = None if max_moved_share is None else _share("max_moved_share", max_moved_share)
     count = incumbent.destinations if destinations is None else whole("destinations", destinations, 1)
@@ -116,7 +113,7 @@ def replan(
             "mark those that are gone in available"
         )
     problem = Problem.checked(
-        vector,
+        rates,
         destinations=count,
         q_cap=q_cap,
         slots=slots,
@@ -132,6 +129,8 @@ def replan(
         tenant_quota=tenant_quota,
         tenant_floor=tenant_floor,
     )
+    if len(problem.rates) < incumbent.keys:
+        raise ValueError(f"rates: {len(problem.rates)} keys, fewer than the incumbent's {incumbent.keys}")
     fresh = assign(problem)
     speeds = np.where(problem.available, problem.capacity, 0.0)
     free = np.full(count, np.inf) if problem.room is None else problem.room.copy()
@@ -140,13 +139,12 @@ def replan(
     fleet = Fleet(speeds, fresh.cold.copy(), free)
     held = (incumbent.row, incumbent.offsets, incumbent.members)
     units, forced = keep_members(fresh.admitted, fresh.offsets, fresh.rates, tokens, *held, incumbent.load, fleet)
-    place: NDArray[np.int32] | None = units.home.copy()
-    if place_new(place, units, fleet):
+    place: NDArray[np.int32] | None = None
+    start = units.home.copy()
+    if place_new(start, units, fleet):
         target = factor * top_of(Fleet(speeds, fresh.load, free)) * (1 + SLACK)
         budget = np.inf if share is None or share == 1.0 else max(0.0, share * float(fresh.rates.sum()) - forced)
-        place = _balanced(place, units, fleet, target, budget)
-    else:
-        place = None
+        place = _balanced(start, units, fleet, target, budget)
     if place is None:
         place = _fresh_at_home(problem, fresh, units)
     return _table(problem, fresh, place, units, held)

@@ -54,10 +54,11 @@ def holds(place: NDArray[np.int32], offsets: NDArray[np.int64], row: int, destin
 @njit(cache=True, nogil=True)
 def top_of(fleet: Fleet) -> float:
     """Highest load / capacity."""
+    capacity, load = fleet.capacity, fleet.load
     top = 0.0
-    for r in range(len(fleet.load)):
-        if fleet.capacity[r] > 0:
-            top = max(top, fleet.load[r] / fleet.capacity[r])
+    for r in range(len(load)):
+        if capacity[r] > 0:
+            top = max(top, load[r] / capacity[r])
     return top
 
 
@@ -82,11 +83,12 @@ def keep_members(
     -------
     Units, and the rate (requests/s) of the shares that must move whatever follows.
     """
+    capacity, load, room = fleet.capacity, fleet.load, fleet.room  # once: a tuple's arrays are counted at each use
     count = offsets[-1]
     home = np.full(count, NOWHERE, dtype=np.int32)
     row_of = np.empty(count, dtype=np.int32)
     weight = np.empty(count, dtype=np.float64)
-    taken = np.zeros(len(fleet.load), dtype=np.bool_)
+    taken = np.zeros(len(load), dtype=np.bool_)
     forced = 0.0
     for row in range(len(admitted)):
         start, size = offsets[row], offsets[row + 1] - offsets[row]
@@ -99,15 +101,15 @@ def keep_members(
         if old < 0:
             continue
         first, last = old_offsets[old], old_offsets[old + 1]
-        if size == 1 and last == first + 1 and fleet.capacity[old_members[first]] > 0:  # nearly all
+        if size == 1 and last == first + 1 and capacity[old_members[first]] > 0:  # nearly all
             best = old_members[first]
             home[start] = best
-            fleet.load[best] += share
-            fleet.room[best] -= tokens[row]
+            load[best] += share
+            room[best] -= tokens[row]
             continue
         alive = 0
         for at in range(first, last):
-            taken[old_members[at]] = fleet.capacity[old_members[at]] <= 0
+            taken[old_members[at]] = capacity[old_members[at]] <= 0
             alive += not taken[old_members[at]]
         kept = min(size, alive)
         forced += share * (min(size, last - first) - kept)
@@ -116,21 +118,20 @@ def keep_members(
             for at in range(first, last):
                 r = old_members[at]
                 if not taken[r] and (
-                    best < 0
-                    or (alive > size and old_load[r] / fleet.capacity[r] < old_load[best] / fleet.capacity[best])
+                    best < 0 or (alive > size and old_load[r] / capacity[r] < old_load[best] / capacity[best])
                 ):
                     best = r
             taken[best] = True
             home[unit] = best
-            fleet.load[best] += share
-            fleet.room[best] -= tokens[row]
-    if len(fleet.room) and fleet.room.min() < 0:
+            load[best] += share
+            room[best] -= tokens[row]
+    if len(room) and room.min() < 0:
         for unit in range(count - 1, -1, -1):
             r = home[unit]
-            if r >= 0 and fleet.room[r] < 0 and tokens[row_of[unit]] > 0:
+            if r >= 0 and room[r] < 0 and tokens[row_of[unit]] > 0:
                 home[unit] = NOWHERE
-                fleet.load[r] -= weight[unit]
-                fleet.room[r] += tokens[row_of[unit]]
+                load[r] -= weight[unit]
+                room[r] += tokens[row_of[unit]]
                 forced += weight[unit]
     return Units(offsets, row_of, weight, home, tokens), forced
 
@@ -141,29 +142,31 @@ def place_new(place: NDArray[np.int32], units: Units, fleet: Fleet) -> bool:
 
     Returns whether every unit found a place.
     """
-    relative = np.full(len(fleet.load), np.inf)
+    capacity, load, room = fleet.capacity, fleet.load, fleet.room
+    offsets, row_of, weight, tokens = units.offsets, units.row_of, units.weight, units.tokens
+    relative = np.full(len(load), np.inf)
     for r in range(len(relative)):
-        if fleet.capacity[r] > 0:
-            relative[r] = fleet.load[r] / fleet.capacity[r]
+        if capacity[r] > 0:
+            relative[r] = load[r] / capacity[r]
     for unit in range(len(place)):
         if place[unit] >= 0:
             continue
-        row = units.row_of[unit]
+        row = row_of[unit]
         best = NOWHERE
         for r in range(len(relative)):
             if (
-                fleet.capacity[r] > 0
+                capacity[r] > 0
                 and (best < 0 or relative[r] < relative[best])
-                and fleet.room[r] >= units.tokens[row]
-                and not holds(place, units.offsets, row, r)
+                and room[r] >= tokens[row]
+                and not holds(place, offsets, row, r)
             ):
                 best = r
         if best < 0:
             return False
         place[unit] = best
-        fleet.load[best] += units.weight[unit]
-        fleet.room[best] -= units.tokens[row]
-        relative[best] = fleet.load[best] / fleet.capacity[best]
+        load[best] += weight[unit]
+        room[best] -= tokens[row]
+        relative[best] = load[best] / capacity[best]
     return True
 
 
@@ -187,16 +190,17 @@ def recount(
     Rows that lost a warm destination they still need, the rate of the shares they lost (requests/s), and the tokens
     of the (key, member) pairs that the incumbent does not hold (0 when ``prefix_tokens`` is empty).
     """
+    offsets, weight, home = units.offsets, units.weight, units.home
     moved = np.empty(len(admitted), dtype=np.int64)
     count = 0
     moved_rate = 0.0
     rewarm = 0.0
     for row in range(len(admitted)):
-        start, stop = units.offsets[row], units.offsets[row + 1]
+        start, stop = offsets[row], offsets[row + 1]
         stays = True
         for unit in range(start, stop):
-            load[place[unit]] += units.weight[unit]
-            stays = stays and units.home[unit] == place[unit]
+            load[place[unit]] += weight[unit]
+            stays = stays and home[unit] == place[unit]
             at = unit
             while at > start and place[at - 1] > place[at]:
                 place[at - 1], place[at] = place[at], place[at - 1]
@@ -222,7 +226,7 @@ def recount(
         if needed > warm:
             moved[count] = row
             count += 1
-            moved_rate += (needed - warm) * units.weight[start]
+            moved_rate += (needed - warm) * weight[start]
         if len(prefix_tokens):
             rewarm += (stop - start - warm) * prefix_tokens[key]
     return moved[:count].copy(), moved_rate, rewarm
