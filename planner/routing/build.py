@@ -159,7 +159,7 @@ def assign(problem: Problem) -> Assignment:
         wanted, sizes = _sizes(problem.rates[keys], limit, ceiling, most)
         taken = admit_in_order(keys, sizes, min(problem.budget, int(sizes.sum())))
         admitted, replicas = keys[taken], sizes[taken]
-        order = None
+        order = keys
         cannot_fit = np.sort(keys[wanted > most])
     else:
         wanted, sizes = _sizes(problem.rates, limit, ceiling, most)
@@ -310,5 +310,5 @@ def _by_tenant(problem: Problem, plan: Assignment) -> tuple[NDArray[np.int64], N
     given = [len(v) for v in (problem.tenant_quota, problem.tenant_floor) if v is not None]
     count = max([*given, int(problem.tenants.max(initial=-1)) + 1])
     owner = problem.tenants[plan.admitted]
-    slots = np.bincount(owner, weights=plan.replicas, minlength=count)
-    return slots.astype(np.int64), np.bincount(owner, weights=plan.rates, minlength=count)
+    slots = np.bincount(owner, weights=plan.replicas, minlength=count).astype(np.int64)
+    return slots, np.bincount(owner, weights=plan.rates, minlength=count).astype(np.float64)

@@ -27,7 +27,7 @@ def _fill_bins(values: NDArray[np.float64], low: NDArray[np.int64], high: NDArra
         if exponent:
             mantissa |= np.int64(1) << 52
         else:
-            exponent = 1
+            exponent = np.int64(1)
         low[exponent] += mantissa & 0x7FF_FFFF
         high[exponent] += mantissa >> 27
     return -1
@@ -59,7 +59,7 @@ def as_float(exact: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _floor_of_top(values: NDArray[np.float64], count: int) -> tuple[int, int]:
+def _floor_of_top(values: NDArray[np.float64], count: int) -> tuple[np.int64, int]:
     """Bits that the ``count`` largest values reach, found 16 bits at a time.
 
     Returns the floor, and how many values lie above it when it is a value itself, else -1: then at most
@@ -82,17 +82,17 @@ def _floor_of_top(values: NDArray[np.float64], count: int) -> tuple[int, int]:
             at -= 1
         prefix = (prefix << np.uint64(16)) | np.uint64(at)
         if shift == 0:
-            return prefix, above
+            return np.int64(prefix), above
         if counts[at] <= count:
-            return prefix << np.uint64(shift), -1
+            return np.int64(prefix << np.uint64(shift)), -1
         shift -= 16
 
 
 @njit(cache=True, nogil=True)
-def _reaching(values: NDArray[np.float64], floor: int, equal: int) -> NDArray[np.int64]:
+def _reaching(values: NDArray[np.float64], least: np.int64, equal: int) -> NDArray[np.int64]:
     """Ascending indices of values at or above the floor; of those equal to it only the first ``equal``, if >= 0."""
     bits = values.view(np.uint64)
-    floor = np.uint64(floor)  # compared with a signed number, both would be rounded to float64
+    floor = np.uint64(least)  # compared with a signed number, both would be rounded to float64
     size = 0
     for i in range(len(bits)):
         if bits[i] & _WITHOUT_SIGN >= floor:

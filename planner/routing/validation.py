@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +13,7 @@ from planner.routing.ranking import as_float, survey
 __all__ = ["flags", "index_vector", "positive", "rate_vector", "summed", "whole", "within"]
 
 
-def _numbers(name: str, values: ArrayLike, length: int | None, kinds: str, expected: str) -> NDArray[np.generic]:
+def _numbers(name: str, values: ArrayLike, length: int | None, kinds: str, expected: str) -> NDArray[Any]:
     try:
         raw = np.asarray(values)
     except (ValueError, OverflowError) as error:
