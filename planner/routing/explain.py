@@ -1,0 +1,246 @@
+"""What a table says about one key, and about one destination, as figures that a person can check.
+
+The rules behind the figures are those of Algorithm 1 of CacheRoute (arXiv 2608.19677): keys are sized by eq. 2,
+admitted within the slots (eq. 3) and placed in descending rate on the least loaded destinations (LPT).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from planner.routing.build import replicas_needed
+from planner.routing.explain_destination import DestinationExplanation, HeldKey, Receiver, explain_destination
+from planner.routing.explain_inputs import Inputs, checked, cold_of, shares
+from planner.routing.reasons import Reason, planned_sizes, why_not
+from planner.routing.table import RoutingTable
+
+__all__ = [
+    "DestinationExplanation",
+    "HeldKey",
+    "KeyExplanation",
+    "Placement",
+    "Reason",
+    "Receiver",
+    "explain_destination",
+    "explain_key",
+]
+
+COUNTABLE = 2**53  # whole numbers up to here are exact in float64
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One destination of a key, and what stood there before it; loads in requests/s.
+
+    Attributes
+    ----------
+    destination : int
+    share : float
+        What the key adds: rate / k.
+    cold : float
+        Load of the destination by traffic that is not planned.
+    heavier_keys, heavier_load : int, float
+        Keys of the table that come before it (in descending rate, ties on the lower index) and are there too, and
+        the load that their shares add.
+    load_before, load_after : float
+        ``cold + heavier_load``, without and with the share.
+    rank : int
+        1 where it was the lightest destination then; destinations that are not available, or had no room for the
+        key's tokens, do not count. Where capacities differ: where ``(load + share) / capacity`` ended lowest.
+    among : int
+        The destinations that did count.
+    kept : bool
+        The incumbent held the key there.
+    """
+
+    destination: int
+    share: float
+    cold: float
+    heavier_keys: int
+    heavier_load: float
+    load_before: float
+    load_after: float
+    rank: int
+    among: int
+    kept: bool
+
+
+@dataclass(frozen=True)
+class KeyExplanation:
+    """What the table does with one key.
+
+    Attributes
+    ----------
+    key, keys : int
+        Its index, and the number of keys.
+    rate, share_of_total : float
+        Requests/s, and their share of all keys' rate; 0 when there is no load.
+    rank : int
+        1 is the busiest key; ties on the lower index.
+    wanted : int
+        k by eq. 2, not clamped.
+    planned : int
+        k as the planner counts it: clamped to the available destinations, raised by a balance target.
+    cannot_fit : bool
+        It needs more destinations than there are at ``q_cap``.
+    admitted : bool
+    reason : Reason
+    figures : dict
+        What makes the reason true, see `planner.routing.reasons.why_not`; empty for an admitted key.
+    members : tuple of Placement
+        Ascending destinations; empty for a key that is not admitted.
+    next_destination, next_load : int or None, float or None
+        The lightest destination that was left when its members were chosen, and its load then; None where all took
+        the key or nothing else could.
+    backup : int or None
+        Where it goes when all its members are lost; None where it has none.
+    was, lost, gained : tuple of int, or None
+        Its destinations in the incumbent, those that it left, and those that are new; None without an incumbent.
+    """
+
+    key: int
+    keys: int
+    rate: float
+    share_of_total: float
+    rank: int
+    wanted: int
+    planned: int
+    cannot_fit: bool
+    admitted: bool
+    reason: Reason
+    figures: dict[str, Any] = field(default_factory=dict)
+    members: tuple[Placement, ...] = ()
+    next_destination: int | None = None
+    next_load: float | None = None
+    backup: int | None = None
+    was: tuple[int, ...] | None = None
+    lost: tuple[int, ...] | None = None
+    gained: tuple[int, ...] | None = None
+
+
+def explain_key(
+    table: RoutingTable,
+    rates: ArrayLike,
+    key: int,
+    *,
+    balance_target: float | None = None,
+    cold_load: ArrayLike | None = None,
+    prefix_tokens: ArrayLike | None = None,
+    slot_tokens: ArrayLike | None = None,
+    token_budget: ArrayLike | None = None,
+    tenants: ArrayLike | None = None,
+    tenant_quota: ArrayLike | None = None,
+    tenant_floor: ArrayLike | None = None,
+    incumbent: RoutingTable | Collection[int] | None = None,
+) -> KeyExplanation:
+    """Explain why a key is where it is, or why it is nowhere.
+
+    Parameters
+    ----------
+    table : RoutingTable
+        Of `build_table` or `replan`.
+    rates : float64[B]
+        The rates that it was built from, requests/s.
+    key : int
+        Index of the key.
+    incumbent : RoutingTable or collection of int, optional
+        What served before, its keys and destinations numbered as in ``table``; or the destinations where it held
+        the key.
+    **others
+        The arguments that the table was built with, as in `build_table`. With others the reason is `Reason.NOT_TOLD`
+        where they contradict the table.
+
+    Raises
+    ------
+    IndexError
+        When ``key`` is not the index of a key of the table.
+    ValueError
+        Naming the argument, the index and the value.
+    """
+    if not 0 <= key < table.keys:
+        raise IndexError(f"key = {key}: the table has {table.keys} keys")
+    given = checked(
+        table, rates, balance_target, prefix_tokens, slot_tokens, token_budget, tenants, tenant_quota, tenant_floor
+    )
+    rate = float(given.rates[key])
+    row = int(table.row[key])
+    admitted = row >= 0
+    reason, figures = (Reason.ADMITTED, {}) if admitted else why_not(table, given, key)
+    now = table.members_of(key).tolist()
+    was = _held(incumbent, key)
+    placed, following = ((), None) if not admitted else _placements(table, given, row, cold_load, was or ())
+    return KeyExplanation(
+        key=key,
+        keys=table.keys,
+        rate=rate,
+        share_of_total=rate / table.total_rate if table.total_rate > 0 else 0.0,
+        rank=1 + int(np.count_nonzero(given.rates > rate)) + int(np.count_nonzero(given.rates[:key] == rate)),
+        wanted=int(replicas_needed(given.rates[key : key + 1], table.q_cap, COUNTABLE)[0]),
+        planned=len(now) if admitted else int(planned_sizes(table, given, given.rates[key : key + 1])[0]),
+        cannot_fit=bool((table.cannot_fit == key).any()),
+        admitted=admitted,
+        reason=reason,
+        figures=figures,
+        members=placed,
+        next_destination=following[0] if following else None,
+        next_load=following[1] if following else None,
+        backup=int(table.backup[row]) if admitted and table.backup[row] >= 0 else None,
+        was=was,
+        lost=None if was is None else tuple(r for r in was if r not in now),
+        gained=None if was is None else tuple(r for r in now if r not in was),
+    )
+
+
+def _held(incumbent: RoutingTable | Collection[int] | None, key: int) -> tuple[int, ...] | None:
+    if incumbent is None:
+        return None
+    if isinstance(incumbent, RoutingTable):
+        return tuple(incumbent.members_of(key).tolist()) if key < incumbent.keys else ()
+    return tuple(sorted(incumbent))
+
+
+def _placements(
+    table: RoutingTable, given: Inputs, row: int, cold_load: ArrayLike | None, was: Collection[int]
+) -> tuple[tuple[Placement, ...], tuple[int, float] | None]:
+    """Each member of a row with what stood there before; and the lightest destination that was left."""
+    first, last = int(table.offsets[row]), int(table.offsets[row + 1])
+    earlier = table.members[:first]
+    cold = cold_of(table, given, cold_load)
+    load = cold.copy()
+    np.add.at(load, earlier, shares(table, given.rates)[:first])  # one by one, as they were placed
+    count = np.bincount(earlier, minlength=table.destinations)
+    share = float(given.rates[table.admitted[row]]) / (last - first)
+    counts = given.available.copy()
+    if given.room is not None and given.slot_tokens is not None:
+        held = np.repeat(given.slot_tokens[table.admitted[:row]], table.replicas[:row])
+        used = np.bincount(earlier, weights=held, minlength=table.destinations)
+        counts &= given.room - used >= given.slot_tokens[table.admitted[row]]
+    speeds = given.capacity if given.room is not None else given.capacity[given.available]
+    height = load if speeds.min() == speeds.max() else (load + share) / given.capacity
+    members = table.members[first:last].tolist()
+    counts[members] = True
+    order = np.flatnonzero(counts)
+    order = order[np.argsort(height[order], kind="stable")]
+    rank = {int(r): at + 1 for at, r in enumerate(order)}
+    placed = tuple(
+        Placement(
+            destination=r,
+            share=share,
+            cold=float(cold[r]),
+            heavier_keys=int(count[r]),
+            heavier_load=float(load[r] - cold[r]),
+            load_before=float(load[r]),
+            load_after=float(load[r] + share),
+            rank=rank[r],
+            among=len(order),
+            kept=r in was,
+        )
+        for r in members
+    )
+    left = [int(r) for r in order if r not in members]
+    return placed, (left[0], float(load[left[0]])) if left else None

@@ -1,0 +1,216 @@
+"""Why a key is not kept warm: only what the table and its inputs prove."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.routing.admission import admit
+from planner.routing.build import replicas_needed
+from planner.routing.explain_inputs import Inputs
+from planner.routing.problem import MOST_SLOTS
+from planner.routing.table import RoutingTable
+
+__all__ = ["Reason", "planned_sizes", "why_not"]
+
+
+class Reason(StrEnum):
+    """Why a key is in the table, or is not; `why_not` tells the figures that come with each."""
+
+    ADMITTED = "admitted"
+    SLOTS_GONE = "slots_gone"
+    SLOTS_SHORT = "slots_short"
+    TOKENS_SHORT = "tokens_short"
+    NO_ROOM = "no_room"
+    QUOTA_FULL = "quota_full"
+    PREFERRED = "preferred_others"
+    NOT_TOLD = "not_told"
+
+
+def planned_sizes(table: RoutingTable, given: Inputs, rates: NDArray[np.float64]) -> NDArray[np.int64]:
+    """k of keys of these rates as the planner sizes them: eq. 2, clamped to the available, and the balance target."""
+    most = int(given.available.sum())
+    sizes = replicas_needed(rates, table.q_cap, most)
+    if given.balance_target is not None and table.total_rate > 0:
+        mean = table.total_rate / float(given.capacity[given.available].sum())
+        if (ceiling := given.balance_target * mean) > 0:
+            sizes = np.maximum(sizes, replicas_needed(rates, ceiling, most))
+    return sizes
+
+
+def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[str, Any]]:
+    """Tell why a key that the table does not hold was not admitted.
+
+    What keys may take only shrinks while they are admitted, so a limit that the finished table leaves room in has
+    never refused the key. Where one limit alone refuses it, that is the reason; figures by reason:
+
+    ``SLOTS_GONE``
+        ``keys_before``, ``slots`` that these took, ``last_rate`` of the least busy of them (None without any), and
+        ``reserved_keys``: those among them that come later in the order and had slots reserved for their tenant.
+    ``SLOTS_SHORT``
+        ``needed`` and ``left`` slots at its turn, ``keys_before``.
+    ``TOKENS_SHORT``
+        ``needed_tokens`` of all its copies, and ``left_tokens`` of the fleet.
+    ``NO_ROOM``
+        ``needed`` destinations, ``tokens`` of one copy, ``with_room``: destinations that had room for it in the end.
+    ``QUOTA_FULL``
+        ``tenant`` (index), ``quota`` and ``used`` slots, ``needed``.
+    ``PREFERRED``
+        ``density`` and the ``lowest_density`` that was taken, value per ``unit`` ("slot" or "token"); ``as_a_set``
+        is True where the policy weighs whole sets, so that its density may be the higher one.
+    ``NOT_TOLD``
+        ``could_be``: values of the reasons that could be true (none: the inputs are not those of the table), with
+        all their figures.
+
+    Cost: O(B); O(B log B) where tenants, tokens or value decide.
+    """
+    own_rates = given.rates[table.admitted]
+    if not np.array_equal(planned_sizes(table, given, own_rates), table.replicas):
+        return _not_told({})
+    size = int(planned_sizes(table, given, given.rates[key : key + 1])[0])
+    if table.admission == "top_rate" and given.room is None and not given.tenants_limited:
+        before = (own_rates > given.rates[key]) | ((own_rates == given.rates[key]) & (table.admitted < key))
+        turn = _Turn(table, given, key, size, table.admitted[before], table.replicas[before])
+        return _one(turn.refusals())
+    if table.admission == "exact":  # solving it again may take long; what is left in the end tells enough
+        return _in_the_end(table, given, key, size)
+    sizes = planned_sizes(table, given, given.rates)
+    chosen = admit(
+        table.admission,
+        rates=given.rates,
+        sizes=sizes,
+        values=_values(given),
+        slots=min(table.slots, MOST_SLOTS),
+        slot_tokens=given.slot_tokens,
+        token_budget=None if given.room is None else float(given.room[given.available].sum()),
+        tenants=given.tenants if given.tenants_limited else None,
+        tenant_quota=given.tenant_quota,
+        tenant_floor=given.tenant_floor,
+    )
+    if not np.array_equal(chosen.admitted, np.sort(table.admitted)):
+        # Some found no destination with room when they were placed, and others were taken instead.
+        if given.room is not None and key in chosen.admitted:
+            return Reason.NO_ROOM, _room(table, given, key, size)
+        return _in_the_end(table, given, key, size)
+    turn_of = np.empty(table.keys, dtype=np.int64)
+    turn_of[chosen.order] = np.arange(table.keys)
+    early = turn_of[table.admitted] < turn_of[key]
+    reserved = np.isin(table.admitted, chosen.reserved)
+    first = early | reserved
+    turn = _Turn(table, given, key, size, table.admitted[first], table.replicas[first], int((~early & reserved).sum()))
+    refusals = turn.refusals()
+    if table.admission == "density" and Reason.SLOTS_GONE in refusals:
+        del refusals[Reason.SLOTS_GONE]
+        refusals[Reason.PREFERRED] = _density(table, given, key, size, early & ~reserved, as_a_set=False)
+    return _one(refusals)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What was taken when it was the key's turn."""
+
+    table: RoutingTable
+    given: Inputs
+    key: int
+    size: int
+    taken: NDArray[np.int64]
+    replicas: NDArray[np.int64]
+    reserved: int = 0
+
+    def refusals(self) -> dict[Reason, dict[str, Any]]:
+        """Every limit that refused the key."""
+        found: dict[Reason, dict[str, Any]] = {}
+        left = self.table.slots - int(self.replicas.sum())
+        keys = len(self.taken)
+        if left == 0:
+            rates = self.given.rates[self.taken]
+            found[Reason.SLOTS_GONE] = {
+                "keys_before": keys,
+                "slots": self.table.slots,
+                "last_rate": float(rates.min()) if keys else None,
+                "reserved_keys": self.reserved,
+            }
+        elif self.size > left:
+            found[Reason.SLOTS_SHORT] = {"needed": self.size, "left": left, "keys_before": keys}
+        return found | self._quota() | self._tokens()
+
+    def _quota(self) -> dict[Reason, dict[str, Any]]:
+        given = self.given
+        if given.tenants is None or given.tenant_quota is None:
+            return {}
+        tenant = int(given.tenants[self.key])
+        quota = int(given.tenant_quota[tenant])
+        used = int(self.replicas[given.tenants[self.taken] == tenant].sum())
+        if quota < 0 or self.size <= quota - used:
+            return {}
+        return {Reason.QUOTA_FULL: {"tenant": tenant, "quota": quota, "used": used, "needed": self.size}}
+
+    def _tokens(self) -> dict[Reason, dict[str, Any]]:
+        given = self.given
+        if given.room is None or given.slot_tokens is None:
+            return {}
+        used = float((self.replicas * given.slot_tokens[self.taken]).sum())
+        left = float(given.room[given.available].sum()) - used
+        needed = self.size * float(given.slot_tokens[self.key])
+        if needed <= left:
+            return {}
+        return {Reason.TOKENS_SHORT: {"needed_tokens": needed, "left_tokens": left}}
+
+
+def _in_the_end(table: RoutingTable, given: Inputs, key: int, size: int) -> tuple[Reason, dict[str, Any]]:
+    """The one limit that the finished table has no room in."""
+    refusals = _Turn(table, given, key, size, table.admitted, table.replicas).refusals()
+    if given.room is not None and Reason.TOKENS_SHORT not in refusals:
+        room = _room(table, given, key, size)
+        if room["with_room"] < size:
+            refusals[Reason.NO_ROOM] = room
+    weighed = [reason for reason in (Reason.SLOTS_GONE, Reason.SLOTS_SHORT) if reason in refusals]
+    if table.admission == "exact" and weighed and size <= table.slots:
+        del refusals[weighed[0]]
+        everything = np.ones(len(table.admitted), dtype=bool)
+        refusals[Reason.PREFERRED] = _density(table, given, key, size, everything, as_a_set=True)
+    return _one(refusals)
+
+
+def _one(refusals: dict[Reason, dict[str, Any]]) -> tuple[Reason, dict[str, Any]]:
+    return next(iter(refusals.items())) if len(refusals) == 1 else _not_told(refusals)
+
+
+def _not_told(refusals: dict[Reason, dict[str, Any]]) -> tuple[Reason, dict[str, Any]]:
+    figures: dict[str, Any] = {"could_be": [reason.value for reason in refusals]}
+    for each in refusals.values():
+        figures |= each
+    return Reason.NOT_TOLD, figures
+
+
+def _values(given: Inputs) -> NDArray[np.float64]:
+    return given.rates if given.prefix_tokens is None else given.rates * given.prefix_tokens
+
+
+def _density(
+    table: RoutingTable, given: Inputs, key: int, size: int, among: NDArray[np.bool_], *, as_a_set: bool
+) -> dict[str, Any]:
+    keys = np.concatenate([table.admitted[among], [key]])
+    cost = np.concatenate([table.replicas[among], [size]]).astype(np.float64)
+    if given.room is not None and given.slot_tokens is not None:
+        cost *= given.slot_tokens[keys]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        density = np.where(_values(given)[keys] > 0, _values(given)[keys] / cost, 0.0)
+    return {
+        "density": float(density[-1]),
+        "lowest_density": float(density[:-1].min()) if len(density) > 1 else None,
+        "unit": "slot" if given.room is None else "token",
+        "as_a_set": as_a_set,
+    }
+
+
+def _room(table: RoutingTable, given: Inputs, key: int, size: int) -> dict[str, Any]:
+    assert given.room is not None and given.slot_tokens is not None  # noqa: PT018 - room needs tokens
+    held = np.repeat(given.slot_tokens[table.admitted], table.replicas)
+    left = given.room - np.bincount(table.members, weights=held, minlength=table.destinations)
+    tokens = float(given.slot_tokens[key])
+    return {"needed": size, "tokens": tokens, "with_room": int((left[given.available] >= tokens).sum())}
