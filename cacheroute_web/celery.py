@@ -36,10 +36,22 @@ def warm_up(**_: Any) -> None:
     """
     import numpy as np
 
-    from planner.routing import build_table
+    from planner.routing import build_table, replan
     from planner.simulation import PROFILES, Blocks, Trace, replay
 
     table = build_table(np.array([3.0, 2.0, 1.0]), destinations=2, q_cap=2.0, slots=4)
+    replan(table, np.array([1.0, 2.0, 3.0]), q_cap=2.0, slots=4, max_imbalance_factor=1.0)
+    build_table(
+        np.array([3.0, 2.0, 1.0]),
+        destinations=2,
+        q_cap=2.0,
+        slots=2,
+        admission="density",
+        prefix_tokens=[1.0, 2.0, 3.0],
+        token_budget=3.0,
+        tenants=[0, 0, 1],
+        tenant_quota=[1, 1],
+    )
     trace = Trace(
         arrival_s=np.array([0.0, 0.1]),
         key=np.array([0, 1]),

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from planner.routing.kernels import heap_of, heap_pop, heap_push, heap_settle, max_over_mean
+from planner.routing.kernels import heap_of, heap_pop, heap_push, heap_settle, is_uniform, max_over_mean
 
 __all__ = ["plan_losses"]
 
@@ -64,11 +64,11 @@ def _second_choice(
             held[count], held_who[count] = val[0], who[0]
             count += 1
             size = heap_pop(val, who, size)
-        best = who[0]
+        best = int(who[0])
         backup[row] = best
         heap_settle(val, who, size, 0, val[0] + rates[row] / (stop - start) / capacity[best], best)
         for at in range(count):
-            size = heap_push(val, who, size, held[at], held_who[at])
+            size = heap_push(val, who, size, held[at], int(held_who[at]))
         for at in range(start, stop):
             is_member[members[at]] = False
 
@@ -102,7 +102,7 @@ def plan_losses(
     backup = np.full(len(rates), -1, dtype=np.int32)
     after_loss = np.full(destinations, np.nan)
     first, rows, rate = _units_by_destination(rates, offsets, members, destinations)
-    uniform = capacity.min() == capacity.max()
+    uniform = is_uniform(capacity)
     val, who = np.empty(destinations), np.empty(destinations, dtype=np.int32)
     survives = available.copy()
     for lost in range(destinations):
@@ -133,7 +133,7 @@ def plan_losses(
             for unit in range(first[lost], first[lost + 1]):
                 if rate[unit] >= 0.0:
                     backup[rows[unit]] = who[0]
-                    heap_settle(val, who, size, 0, val[0] + rate[unit], who[0])
+                    heap_settle(val, who, size, 0, val[0] + rate[unit], int(who[0]))
             for at in range(size):
                 after[who[at]] = val[at]
         else:

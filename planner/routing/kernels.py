@@ -16,13 +16,14 @@ __all__ = [
     "heap_pop",
     "heap_push",
     "heap_settle",
+    "is_uniform",
     "max_over_mean",
     "place_lpt",
     "place_one_by_one",
 ]
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def heap_settle(val: NDArray[np.float64], who: NDArray[np.int32], size: int, at: int, v: float, w: int) -> None:
     """Put the pair (v, w) at or below position ``at``, whose own pair is dropped."""
     while True:
@@ -54,7 +55,7 @@ def heap_of(
             who[size] = r
             size += 1
     for at in range(size // 2 - 1, -1, -1):
-        heap_settle(val, who, size, at, val[at], who[at])
+        heap_settle(val, who, size, at, val[at], int(who[at]))
     return size
 
 
@@ -63,7 +64,7 @@ def heap_pop(val: NDArray[np.float64], who: NDArray[np.int32], size: int) -> int
     """Drop the top; returns the new size. Read ``val[0]`` and ``who[0]`` before."""
     size -= 1
     if size:
-        heap_settle(val, who, size, 0, val[size], who[size])
+        heap_settle(val, who, size, 0, val[size], int(who[size]))
     return size
 
 
@@ -81,6 +82,27 @@ def heap_push(val: NDArray[np.float64], who: NDArray[np.int32], size: int, v: fl
     val[at] = v
     who[at] = w
     return size + 1
+
+
+@njit(cache=True, nogil=True)
+def is_uniform(capacity: NDArray[np.float64]) -> bool:
+    """All destinations are equally fast."""
+    for speed in capacity:  # noqa: SIM110 - compiled: no generators
+        if speed != capacity[0]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _ascend(members: NDArray[np.int32], start: int, stop: int) -> None:
+    """Sort the few members of one row."""
+    for at in range(start + 1, stop):
+        member = members[at]
+        back = at
+        while back > start and members[back - 1] > member:
+            members[back] = members[back - 1]
+            back -= 1
+        members[back] = member
 
 
 @njit(cache=True, nogil=True)
@@ -120,7 +142,7 @@ def place_lpt(
         start, stop = offsets[row], offsets[row + 1]
         if stop - start == 1:
             members[start] = who[0]
-            heap_settle(val, who, size, 0, val[0] + rates[row], who[0])
+            heap_settle(val, who, size, 0, val[0] + rates[row], int(who[0]))
             continue
         share = rates[row] / (stop - start)
         for at in range(start, stop):
@@ -128,8 +150,8 @@ def place_lpt(
             load[who[0]] = val[0] + share
             size = heap_pop(val, who, size)
         for at in range(start, stop):
-            size = heap_push(val, who, size, load[members[at]], members[at])
-        members[start:stop].sort()
+            size = heap_push(val, who, size, load[members[at]], int(members[at]))
+        _ascend(members, start, stop)
     for at in range(size):
         load[who[at]] = val[at]
     return members
@@ -155,7 +177,7 @@ def place_one_by_one(
     destination (tokens), of the ``slots`` of the fleet (int64[1]) and of the ``quota`` of each owner (slots)
     change in place.
     """
-    uniform = capacity.min() == capacity.max()
+    uniform = is_uniform(capacity)
     members = np.full(offsets[-1], -1, dtype=np.int32)
     taken = np.zeros(len(load), dtype=np.bool_)
     for row in range(len(rates)):
@@ -188,7 +210,7 @@ def place_one_by_one(
             room[members[at]] -= tokens[row]
         slots[0] -= size
         quota[owner[row]] -= size
-        members[start:stop].sort()
+        _ascend(members, start, stop)
     return members
 
 
