@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 from celery import shared_task
 
 from planner.errors import JobFailed, Refused
-from planner.services import cells, jobs, plans
+from planner.models import Job
+from planner.services import cells, jobs, plans, studies
 
 log = structlog.get_logger(__name__)
 
@@ -14,19 +17,29 @@ log = structlog.get_logger(__name__)
 @shared_task(name="planner.build_plan")
 def build_plan(job_id: int) -> None:
     """Build the plan of a job."""
+    _run(job_id, plans.build_plan, plans.build_failed)
+
+
+@shared_task(name="planner.run_study")
+def run_study(job_id: int) -> None:
+    """Run the study of a job."""
+    _run(job_id, studies.run_study, studies.study_failed)
+
+
+def _run(job_id: int, work: Callable[[Job], None], failed: Callable[..., None]) -> None:
     with jobs.claimed(job_id) as job:
         if job is None:
             return
         if job.attempt > jobs.MAX_ATTEMPTS:
             message = f"its worker died {jobs.MAX_ATTEMPTS} times; is there memory enough for this workload?"
-            plans.build_failed(job, message=message, crashed=True)
+            failed(job, message=message, crashed=True)
             return
         try:
-            plans.build_plan(job)
+            work(job)
         except (JobFailed, Refused) as expected:
-            plans.build_failed(job, message=str(expected), crashed=False)
+            failed(job, message=str(expected), crashed=False)
         except Exception as crash:
-            plans.build_failed(job, message=f"{type(crash).__name__}: {crash}", crashed=True)
+            failed(job, message=f"{type(crash).__name__}: {crash}", crashed=True)
             raise
 
 

@@ -11,6 +11,7 @@ from planner.models.plan import Plan, PlanState
 from planner.models.replay import BASELINE, CANDIDATE, Replay, ReplayCell
 from planner.models.rollout import Rollout, RolloutState, RolloutStep
 from planner.models.serving import ServingProfile
+from planner.models.study import Study
 from planner.models.telemetry import DriftCheck, TelemetryWindow
 from planner.models.token import ApiToken, IdempotencyRecord
 from planner.models.workload import Workload
@@ -38,6 +39,7 @@ __all__ = [
     "RolloutState",
     "RolloutStep",
     "ServingProfile",
+    "Study",
     "TelemetryWindow",
     "Workload",
 ]

@@ -23,6 +23,7 @@ class Job(models.Model):
     class Kind(models.TextChoices):
         BUILD_PLAN = "build_plan", "build plan"
         REPLAY = "replay", "replay"
+        STUDY = "study", "study"
 
     State = JobState
 

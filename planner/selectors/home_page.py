@@ -54,8 +54,8 @@ def recent_jobs(fleet: Fleet, count: int = 8) -> list[Job]:
 
 
 def _with_plan(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """Annotate `plan_number`: of the plan that a job builds or replays."""
+    """Annotate `plan_number`: of the plan that a job builds, replays or studies."""
     built = Plan.objects.filter(pk=OuterRef("subject_id")).values("number")[:1]
     replayed = Plan.objects.filter(replays=OuterRef("subject_id")).values("number")[:1]
-    about = Case(When(kind=Job.Kind.BUILD_PLAN, then=Subquery(built)), default=Subquery(replayed))
+    about = Case(When(kind__in=(Job.Kind.BUILD_PLAN, Job.Kind.STUDY), then=Subquery(built)), default=Subquery(replayed))
     return jobs.select_related("fleet", "created_by").annotate(plan_number=about).order_by("-id")

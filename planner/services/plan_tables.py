@@ -55,7 +55,7 @@ def build(plan: Plan, inputs: Inputs) -> Built:
     """
     if plan.incumbent is not None:
         return _replanned(plan, plan.incumbent, inputs)
-    options = _options(plan.parameters, inputs, _capacity(plan.parameters))
+    options = build_options(plan, inputs)
     return Built(build_table(inputs.rates, destinations=len(plan.parameters["destinations"]), **options), inputs)
 
 
@@ -85,6 +85,11 @@ def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
     table = replan(known, inputs.rates, destinations=len(union), available=available, **options)
     table = with_destinations(table, [union.index(index) for index in parameters["destinations"]])
     return Built(table, inputs, gone_keys=len(before.admitted) - len(known.admitted))
+
+
+def build_options(plan: Plan, inputs: Inputs) -> dict[str, Any]:
+    """What `build_table` takes beside the rates and the number of destinations to build this plan from scratch."""
+    return _options(plan.parameters, inputs, _capacity(plan.parameters))
 
 
 def _capacity(parameters: dict[str, Any]) -> list[float]:

@@ -11,7 +11,7 @@ IN_FLIGHT = 8
 
 
 def send_job(job: Job) -> None:
-    """Send the messages of a job: one for a build, a few for a replay (each runs a cell and sends itself on).
+    """Send the messages of a job: one, for a replay a few (each runs a cell and sends itself on).
 
     Raises
     ------
@@ -23,7 +23,8 @@ def send_job(job: Job) -> None:
         for _ in range(min(queued, IN_FLIGHT)):
             send_cell(job.subject_id or 0)
     else:
-        current_app.send_task("planner.build_plan", args=[job.pk])
+        task = "planner.run_study" if job.kind == Job.Kind.STUDY else "planner.build_plan"
+        current_app.send_task(task, args=[job.pk])
 
 
 def send_cell(replay_id: int) -> None:
