@@ -99,6 +99,7 @@ def figures_of(cell: ReplayCell) -> dict[str, Any]:
         table=table if cell.policy == CANDIDATE else None,
         seed=cell.seed,
         warmup=parameters["warmup"],
+        speed=row.plan.parameters.get("capacity"),
     )
     figures = result.summary()
     if figures["p99_s"] is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from planner.routing import POLICIES, Policy, RoutingTable
 from planner.routing.hashing import hash_indices, key_hashes
 from planner.routing.policies import KeySpace
-from planner.routing.validation import whole
+from planner.routing.problem import CAPACITY_RANGE
+from planner.routing.validation import whole, within
 from planner.simulation.kernel import run
 from planner.simulation.profile import EngineProfile
 from planner.simulation.result import ReplayResult
@@ -32,6 +33,7 @@ def replay(
     warmup: float = 0.2,
     cache_tokens: int | None = None,
     step: bool = False,
+    speed: ArrayLike | None = None,
 ) -> ReplayResult:
     """Answer what a policy would have given on a trace.
 
@@ -57,6 +59,9 @@ def replay(
         Cache of each replica instead of the profile's (for an unlimited one: ``profile.with_cache(None)``).
     step : bool
         Play decode-only stretches one iteration at a time; slower, the same to 1e-9 s.
+    speed : float64[R], optional
+        Relative speed of each replica, from 1e-6 to 1e6: its iterations take the profile's time divided by it. The
+        ``capacity`` of `build_table`; default 1. Caches do not differ.
 
     Raises
     ------
@@ -73,6 +78,7 @@ def replay(
         raise ValueError("faults: faults are not simulated yet")
     if not 0 <= warmup < 1:
         raise ValueError(f"warmup = {warmup}: expected a share in [0, 1)")
+    speeds = np.ones(replicas) if speed is None else within("speed", speed, replicas, CAPACITY_RANGE)
     if cache_tokens is not None:
         profile = profile.with_cache(whole("cache_tokens", cache_tokens, 1))
 
@@ -94,6 +100,7 @@ def replay(
         recurring=recurring,
         slots=max(1, min(engine.capacity, blocks)),
         max_sequences=profile.max_sequences,
+        speed=speeds,
     )
     rng = hash_indices(np.array([seed], dtype=np.int64), salt=7)
     measure_from = float(trace.arrival_s[skipped]) if n else 0.0

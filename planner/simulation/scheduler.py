@@ -144,8 +144,8 @@ def _start(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: In
         + prefill * engine.prefill_token_s
         + decodes * engine.sequence_s
         + context * engine.context_token_s
-    )
-    fleet.slope[r, 1] = decodes * engine.context_token_s
+    ) / fleet.speed[r]
+    fleet.slope[r, 1] = decodes * engine.context_token_s / fleet.speed[r]
     fleet.steps[r] = 1
     if prefill == 0 and not engine.step:
         fleet.steps[r] = _leap_length(requests, cache, fleet, engine, r, most)

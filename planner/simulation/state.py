@@ -82,6 +82,7 @@ class Fleet(NamedTuple):
     measured_busy: NDArray[np.float64]  # seconds, after the warm-up
     queue_peak: NDArray[np.int64]  # after the warm-up
     preemptions: NDArray[np.int64]  # after the warm-up
+    speed: NDArray[np.float64]  # how much faster than the profile each replica is
 
 
 def allocate(
@@ -96,6 +97,7 @@ def allocate(
     recurring: int,
     slots: int,
     max_sequences: int,
+    speed: NDArray[np.float64],
 ) -> tuple[Requests, Cache, Fleet]:
     """Lay out the state of a replay before its first event."""
     n = len(arrival)
@@ -143,5 +145,6 @@ def allocate(
         measured_busy=np.zeros(replicas),
         queue_peak=np.zeros(replicas, dtype=np.int64),
         preemptions=np.zeros(replicas, dtype=np.int64),
+        speed=speed,
     )
     return requests, cache, fleet

@@ -35,6 +35,7 @@ class Replica:
     capacity: int
     block_tokens: int
     shared: set  # blocks that occur more than once in the trace
+    speed: float = 1.0
     refs: Counter = field(default_factory=Counter)
     lru: OrderedDict = field(default_factory=OrderedDict)  # first = next to be evicted
     extra: int = 0
@@ -134,11 +135,15 @@ class Replica:
             job.chunk = min(job.target - job.computed, budget)
             budget -= job.chunk
         p = self.profile
-        self.end = self.now + (
-            p.iteration_s
-            + (p.max_batched_tokens - budget) / p.prefill_tokens_per_s
-            + p.sequence_s * decodes
-            + p.context_token_s * context
+        self.end = (
+            self.now
+            + (
+                p.iteration_s
+                + (p.max_batched_tokens - budget) / p.prefill_tokens_per_s
+                + p.sequence_s * decodes
+                + p.context_token_s * context
+            )
+            / self.speed
         )
 
     def complete(self):
@@ -160,12 +165,12 @@ class Replica:
         return done
 
 
-def plain_replay(trace, choose, destinations, profile):
+def plain_replay(trace, choose, destinations, profile, speed=None):
     """Replay with ``choose(request, outstanding) -> destination``; returns jobs (refused: None) and replicas."""
     times = Counter(int(b) for b in trace.blocks.ids)
     shared = {b for b, n in times.items() if n > 1}
     capacity = 10**15 if profile.cache_tokens is None else profile.cache_tokens // trace.block_tokens
-    replicas = [Replica(profile, capacity, trace.block_tokens, shared) for _ in range(destinations)]
+    replicas = [Replica(profile, capacity, trace.block_tokens, shared, s) for s in speed or [1.0] * destinations]
     outstanding = [0] * destinations
     jobs = []
 

@@ -26,14 +26,15 @@ WORKLOADS = {
 
 
 @settings(max_examples=150, deadline=None)
-@given(**WORKLOADS, destinations=st.integers(1, 3), step=st.booleans())
+@given(**WORKLOADS, speed=st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=1, max_size=3), step=st.booleans())
 def test_replay_equals_the_plain_model(
-    seed, requests, load, cache_tokens, max_sequences, max_batched_tokens, destinations, step
+    seed, requests, load, cache_tokens, max_sequences, max_batched_tokens, speed, step
 ):
     trace = random_trace(seed, requests, load=load)
     profile = small_profile(cache_tokens, max_sequences=max_sequences, max_batched_tokens=max_batched_tokens)
-    jobs, replicas = plain_replay(trace, lambda i, _: i % destinations, destinations, profile)
-    result = replay(trace, policy="round-robin", destinations=destinations, profile=profile, step=step, warmup=0)
+    count = len(speed)
+    jobs, replicas = plain_replay(trace, lambda i, _: i % count, count, profile, speed)
+    result = replay(trace, policy="round-robin", destinations=count, profile=profile, step=step, warmup=0, speed=speed)
     for i, job in enumerate(jobs):
         if job is None:
             assert result.destination[i] == -1
@@ -91,6 +92,14 @@ def test_pure_decoding_has_the_closed_form_time():
     assert result.ttft_s[0] == pytest.approx(first)
     # Ten decodes see 21, 22, ... 30 tokens of context.
     assert result.latency_s[0] == pytest.approx(first + 10 * 0.012 + 0.0001 * sum(range(21, 31)))
+
+
+def test_a_replica_twice_as_fast_needs_half_the_time():
+    profile = EngineProfile("p", None, 100.0, 0.01, 0.002, 0.0001, max_batched_tokens=1000)
+    trace = Trace(np.zeros(1), np.zeros(1, int), [[0, 1]], np.array([20]), np.array([11]), 16)
+    one, two = (replay(trace, policy="flat-lb", destinations=1, profile=profile, speed=[s]) for s in (1.0, 2.0))
+    assert two.latency_s[0] == pytest.approx(one.latency_s[0] / 2)
+    assert one.latency_s[0] == replay(trace, policy="flat-lb", destinations=1, profile=profile).latency_s[0]
 
 
 def test_a_request_that_arrives_in_a_leap_joins_at_the_next_iteration():
@@ -171,6 +180,8 @@ def test_an_empty_trace_gives_empty_figures():
         ({"seed": -1}, "seed = -1"),
         ({"warmup": 1.0}, "warmup = 1.0"),
         ({"cache_tokens": 0}, "cache_tokens = 0"),
+        ({"speed": [1.0]}, r"speed: expected shape \(2,\), got \(1,\)"),
+        ({"speed": [1.0, 0.0]}, r"speed\[1\] = 0.0"),
         ({"faults": [object()]}, "faults are not simulated yet"),
     ],
 )
