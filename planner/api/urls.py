@@ -7,7 +7,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.routers import DefaultRouter
 
 from planner.api.problems import NothingHere
-from planner.api.views import fleets, inputs, operations, plans
+from planner.api.views import explanations, fleets, inputs, operations, plans
 
 router = DefaultRouter()
 router.include_format_suffixes = False
@@ -26,9 +26,13 @@ router.register("jobs", operations.JobViewSet)
 router.register("audit-events", operations.AuditEventViewSet)
 router.register("tokens", operations.TokenViewSet)
 
+plan = explanations.ExplanationViewSet
+
 urlpatterns = [
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
+    path("plans/<int:pk>/explain/", plan.as_view({"get": "explain"})),
+    path("plans/<int:pk>/sensitivity/", plan.as_view({"get": "sensitivity", "post": "order_sensitivity"})),
     path("", include(router.urls)),
     # With the slash only, so that Django's redirect to the address with a slash still comes first.
     re_path(r"^.*/$", NothingHere.as_view()),

@@ -58,7 +58,7 @@ def open_study(plan: Plan) -> Job | None:
 
 def run_study(job: Job) -> None:
     """Run the study of a claimed job and store its result; a job that was cancelled meanwhile stores nothing."""
-    plan = Plan.objects.select_related("fleet", "workload").get(pk=job.subject_id)
+    plan = Plan.objects.select_related("fleet", "workload").get(pk=job.subject_id or 0)
     assert plan.workload is not None  # a database constraint of plans that have a table
     if not jobs.progress(job, 1, "rates loaded"):
         return
@@ -115,7 +115,7 @@ def study_failed(job: Job, *, message: str, crashed: bool) -> None:
         "study.failed",
         acting_user=job.created_by,
         fleet=job.fleet,
-        subject=Plan.objects.get(pk=job.subject_id),
+        subject=Plan.objects.get(pk=job.subject_id or 0),
         after={"kind": job.payload["kind"]},
         reason=message,
     )
