@@ -43,7 +43,8 @@ def _destination(told: dict[str, Any]) -> list[str]:
     lines = [f"  {row['key']}: {row['share']:.4g} of {row['rate']:.4g} requests/s" for row in told["busiest"]]
     lines += [
         f"  lost, {row['destination']} takes {row['backup_keys']:,} keys by backup "
-        f"({row['backup_rate']:.4g} requests/s), {row['member_rate']:.4g} of keys it holds too, {row['cold_rate']:.4g} cold"
+        f"({row['backup_rate']:.4g} requests/s), {row['member_rate']:.4g} of keys it holds too, "
+        f"{row['cold_rate']:.4g} cold"
         for row in told["receivers"]
     ]
     return lines

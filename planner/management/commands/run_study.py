@@ -53,6 +53,7 @@ def _lines(settings: list[dict[str, Any]]) -> list[str]:
         worst = "-" if row["worst_loss"] is None else f"{row['worst_loss']:.3f}"
         lines.append(
             f"  {row['w_factor']:<6g}  {row['q_cap_factor']:<7g}  {row['admitted_share']:>8.1%}"
-            f"  {row['imbalance']:>9.3f}  {worst:>9}  {row['churn_rate']:>5.1%}  {row['slots_used']:>10,}  {row['replicated']:>10,}"
+            f"  {row['imbalance']:>9.3f}  {worst:>9}  {row['churn_rate']:>5.1%}"
+            f"  {row['slots_used']:>10,}  {row['replicated']:>10,}"
         )
     return lines
