@@ -6,7 +6,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
 from planner.web.forms import SignInForm
-from planner.web.views import audit, fleets, home, inputs, plans, tokens
+from planner.web.views import audit, destinations, explanations, fleets, home, inputs, plans, tokens
 
 FLEET = "fleets/<slug:slug>/"
 PLAN = FLEET + "plans/<int:number>/"
@@ -28,7 +28,9 @@ urlpatterns = [
     path(FLEET + "policy/", fleets.policy, name="fleet-policy"),
     path(FLEET + "serving-profile/", fleets.serving_profile, name="fleet-serving"),
     path(FLEET + "fall-back/", fleets.fall_back, name="fall-back"),
-    path(FLEET + "destinations/<int:index>/state/", fleets.destination_state, name="destination-state"),
+    path(FLEET + "destinations/add/", destinations.add, name="destinations-add"),
+    path(FLEET + "destinations/<int:index>/speed/", destinations.speed, name="destination-speed"),
+    path(FLEET + "destinations/<int:index>/state/", destinations.state, name="destination-state"),
     path(FLEET + "jobs/", fleets.jobs_panel, name="jobs-panel"),
     path(FLEET + "jobs/<int:pk>/cancel/", fleets.cancel_job, name="job-cancel"),
     path(FLEET + "workloads/new/", inputs.new_workload, name="workload-new"),
@@ -38,6 +40,9 @@ urlpatterns = [
     path(FLEET + "plans/new/", plans.new_plan, name="plan-new"),
     path(PLAN, plans.plan, name="plan"),
     path(PLAN + "progress/", plans.plan_progress, name="plan-progress"),
+    path(PLAN + "explain/", explanations.explain, name="plan-explain"),
+    path(PLAN + "sensitivity/", explanations.order_study, name="study-order"),
+    path(PLAN + "sensitivity/progress/", explanations.study_progress, name="study-progress"),
     path(PLAN + "replays/", plans.new_replay, name="replay-new"),
     path(PLAN + "evaluate/", plans.evaluate, name="plan-evaluate"),
     path(PLAN + "submit/", plans.submit, name="plan-submit"),
