@@ -30,7 +30,7 @@ def of_key(told: dict[str, Any]) -> str:
     """What happens to a key and why."""
     start = (
         f"{told['name']} has rank {told['rank']:,} of {told['keys']:,} by rate "
-        f"({amount(told['rate'])} requests/s, {told['share_of_total']:.3%} of all)"
+        f"({amount(told['rate'])} requests/s, {_share(told['share_of_total'])} of all)"
     )
     text = f"{start} and is {_admitted(told)}" if told["admitted"] else f"{start} and is not kept warm: {_why(told)}."
     if told["cannot_fit"]:
@@ -39,6 +39,10 @@ def of_key(told: dict[str, Any]) -> str:
             f"it is planned on {told['planned']:,}."
         )
     return text + _moved(told)
+
+
+def _share(value: float) -> str:
+    return "less than 0.001%" if 0 < value < 1e-5 else f"{value:.3%}"
 
 
 def _admitted(told: dict[str, Any]) -> str:

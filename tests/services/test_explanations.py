@@ -166,3 +166,9 @@ def test_nothing_or_both_is_refused_and_a_plan_without_a_table_has_nothing_to_ex
     waiting, _job = make.order_plan(cast, fleet)
     with pytest.raises(Conflict, match="has no table"):
         explain(waiting, key="big")
+
+
+def test_a_share_that_rounds_to_nothing_is_not_called_zero(cast, fleet):
+    plan = plan_of(cast, fleet, "key,rate\nbig,9\nrare,0.00001\nnever,0\n")
+    assert "(1e-05 requests/s, less than 0.001% of all)" in explain(plan, key="rare")["sentence"]
+    assert "(0 requests/s, 0.000% of all)" in explain(plan, key="never")["sentence"]
