@@ -103,6 +103,11 @@ class Plan(Versioned):
             ),
         ]
 
+    @property
+    def capacity(self) -> list[float]:
+        """Relative speed of each of its destinations; plans from before it was recorded took all as equal."""
+        return self.parameters.get("capacity") or [1.0] * len(self.parameters["destinations"])
+
     def __str__(self) -> str:
         return "Flat-LB" if self.kind == self.Kind.FLAT else f"Plan {self.number}"
 

@@ -15,6 +15,7 @@ ACTIONS: dict[str, str] = {
     "fleet.created": "created the fleet",
     "fleet.policy_changed": "changed the fleet's policy",
     "fleet.serving_profile_changed": "changed the fleet's serving profile",
+    "fleet.destinations_added": "added destinations to the fleet",
     "fleet.destination_changed": "changed a destination",
     "fleet.fell_back": "fell back to Flat-LB",
     "workload.imported": "imported a workload",

@@ -256,6 +256,16 @@ def same_fingerprint(evidence: Evidence, now: dt.datetime) -> Judgement:
             f"The plan is for {len(planned)} destinations; those that are up now are {len(up)} or others.",
             numbers,
         )
+    # Evidence from before speeds were part of it has neither list.
+    speeds, speeds_now = evidence["plan"].get("capacity"), evidence.get("capacity_up")
+    if speeds != speeds_now:
+        changed = [i for i, was, now in zip(planned, speeds or [], speeds_now or [], strict=False) if was != now]
+        return Judgement(
+            FAIL,
+            f"The speed of {len(changed)} of {len(planned)} destinations is not the one that the plan was made for: "
+            "order another plan.",
+            numbers | {"speeds_changed": changed[:10]},
+        )
     return Judgement(
         PASS,
         "Model, precision, context, batching and cache allocation are those replayed; so are the destinations.",

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from planner.digests import digest
@@ -22,6 +23,11 @@ from planner.simulation import PROFILES
 
 RESERVED_SLUGS = ("new",)
 MAX_DESTINATIONS = 10_000
+# Speeds of destinations, as multiples of the one that q_cap was measured on.
+MIN_WEIGHT, MAX_WEIGHT = 0.01, 100.0
+
+# Name, URL and speed of a destination that is to be; without a speed it is 1.
+NewDestination = tuple[str, str] | tuple[str, str, float]
 
 
 def serving_profile(engine_profile: str, **overrides: Any) -> ServingProfile:
@@ -62,12 +68,12 @@ def create_fleet(
     acting_user: User,
     slug: str,
     name: str,
-    destinations: Sequence[tuple[str, str]],
+    destinations: Sequence[NewDestination],
     engine_profile: str,
     description: str = "",
     **policy: Any,
 ) -> Fleet:
-    """Create a fleet with its destinations ((name, url) pairs), its Flat-LB plan and that plan's rollout.
+    """Create a fleet with its destinations, its Flat-LB plan and that plan's rollout.
 
     Flat-LB is live from the first moment, so that a fleet always has something to fall back to.
     """
@@ -76,18 +82,7 @@ def create_fleet(
         raise Invalid("use lower-case letters, digits and inner hyphens, 60 at most", field="slug")
     if slug in RESERVED_SLUGS:
         raise Invalid(f"{slug!r} is an address of the console; take another", field="slug")
-    if len(destinations) > MAX_DESTINATIONS:
-        raise Invalid(f"a fleet has at most {MAX_DESTINATIONS:,} destinations", field="destinations")
-    if not destinations:
-        raise Invalid("a fleet needs at least one destination", field="destinations")
-    names = [d[0] for d in destinations]
-    if len(set(names)) != len(names):
-        raise Invalid("destination names must differ", field="destinations")
-    for d_name, url in destinations:
-        if not 0 < len(d_name) <= 120:
-            raise Invalid("destination names have 1 to 120 characters", field="destinations")
-        if len(url) > 500 or not _is_http(url):
-            raise Invalid(f"{d_name}: {url[:80]!r} is no http or https address", field="destinations")
+    rows = _checked_destinations(destinations)
     policy.setdefault("canary_weights", [0.1])
     check_policy(policy)
     taken = Conflict(f"a fleet named {slug!r} exists already", code="exists", field="slug")
@@ -107,9 +102,7 @@ def create_fleet(
         if "slug" not in str(error):
             raise
         raise taken from error
-    Destination.objects.bulk_create(
-        Destination(fleet=fleet, index=index, name=d_name, url=url) for index, (d_name, url) in enumerate(destinations)
-    )
+    _store_destinations(fleet, rows, first=0)
     flat = Plan.objects.create(fleet=fleet, number=0, kind=Plan.Kind.FLAT, state=Plan.State.APPROVED)
     rollout = Rollout.objects.create(
         fleet=fleet,
@@ -125,9 +118,63 @@ def create_fleet(
         acting_user=acting_user,
         fleet=fleet,
         subject=fleet,
-        after={"slug": slug, "destinations": len(names), "serving_profile": fleet.serving_profile.name, **policy},
+        after={
+            "slug": slug,
+            "destinations": len(rows),
+            "weights": {d_name: weight for d_name, _, weight in rows if weight != 1},
+            "serving_profile": fleet.serving_profile.name,
+            **policy,
+        },
     )
     return fleet
+
+
+def _checked_destinations(
+    destinations: Sequence[NewDestination], taken: Sequence[str] = ()
+) -> list[tuple[str, str, float]]:
+    """Name, URL and speed of each new destination beside those whose names are taken.
+
+    Raises
+    ------
+    Invalid
+        For the first row that cannot be used; `field` is its path, such as ``destinations/0/url``.
+    Conflict
+        When a name is taken.
+    """
+    if not destinations:
+        raise Invalid("name at least one destination", field="destinations")
+    if len(taken) + len(destinations) > MAX_DESTINATIONS:
+        raise Invalid(f"a fleet has at most {MAX_DESTINATIONS:,} destinations", field="destinations")
+    known, before, rows = set(taken), set[str](), []
+    for at, row in enumerate(destinations):
+        name, url = row[:2]
+        weight = row[2] if len(row) == 3 else 1.0
+        place = f"destinations/{at}"
+        if not 0 < len(name) <= 120:
+            raise Invalid("destination names have 1 to 120 characters", field=f"{place}/name")
+        if name in before:
+            raise Invalid(f"destination names must differ: {name!r} is there twice", field=f"{place}/name")
+        if name in known:
+            raise Conflict(f"this fleet has a destination named {name!r} already", code="exists", field=f"{place}/name")
+        if len(url) > 500 or not _is_http(url):
+            raise Invalid(f"{name}: {url[:80]!r} is no http or https address", field=f"{place}/url")
+        check_weight(weight, field=f"{place}/weight")
+        before.add(name)
+        rows.append((name, url, float(weight)))
+    return rows
+
+
+def check_weight(weight: Any, field: str = "weight") -> None:
+    """Refuse what is no speed of a destination."""
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise Invalid(f"a speed is a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}", field=field)
+
+
+def _store_destinations(fleet: Fleet, rows: list[tuple[str, str, float]], *, first: int) -> list[Destination]:
+    return Destination.objects.bulk_create(
+        Destination(fleet=fleet, index=first + at, name=name, url=url, weight=weight)
+        for at, (name, url, weight) in enumerate(rows)
+    )
 
 
 def _is_http(url: str) -> bool:
@@ -222,29 +269,89 @@ def change_serving_profile(
 
 
 @transaction.atomic
-def set_destination_state(
-    *, acting_user: User, destination: Destination, state: str, expected_version: int | None = None
+def add_destinations(
+    *,
+    acting_user: User,
+    fleet: Fleet,
+    destinations: Sequence[NewDestination],
+    expected_version: int | None = None,
+) -> list[Destination]:
+    """Add destinations after those that the fleet has; Flat-LB sends to them at once, plans when they are made anew.
+
+    None is ever deleted, for tables name destinations by index: one that is gone is set down and keeps its index.
+    """
+    rights.require(acting_user, rights.MANAGE)
+    fleet = lock(Fleet, fleet.pk, expected_version)
+    rows = _checked_destinations(destinations, list(fleet.destinations.values_list("name", flat=True)))
+    last = fleet.destinations.aggregate(n=Max("index"))["n"]
+    added = _store_destinations(fleet, rows, first=0 if last is None else last + 1)
+    publish(fleet)
+    audit.record(
+        "fleet.destinations_added",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=fleet,
+        after={
+            "destinations": [{"index": d.index, "name": d.name, "url": d.url, "weight": d.weight} for d in added],
+            "table_version": fleet.table_version,
+        },
+    )
+    return added
+
+
+@transaction.atomic
+def change_destination(
+    *,
+    acting_user: User,
+    destination: Destination,
+    state: str | None = None,
+    weight: float | None = None,
+    expected_version: int | None = None,
 ) -> Destination:
-    """Mark a destination up, draining or down; routers see it in the table they poll next."""
-    rights.require(acting_user, rights.OPERATE)
-    if state not in Destination.State.values:
+    """Mark a destination up, draining or down, or say how fast it is.
+
+    Routers see a state in the table they poll next. A weight stands in no table, so that none is published: it
+    changes what plans are judged on, and evidence collected before is stale.
+    """
+    if state is None and weight is None:
+        raise Invalid("name what to change: state, weight or both")
+    if state is not None:
+        rights.require(acting_user, rights.OPERATE)
+    if weight is not None:
+        rights.require(acting_user, rights.MANAGE)
+        check_weight(weight)
+    if state is not None and state not in Destination.State.values:
         raise Invalid(f"{state!r} is not one of {', '.join(Destination.State.values)}", field="state")
     fleet = lock(Fleet, destination.fleet_id)
     destination = lock(Destination, destination.pk, expected_version)
-    if destination.state != state:
-        before = {"state": destination.state}
-        destination.state = state
-        destination.bump("state")
+    wanted = {"state": state, "weight": None if weight is None else float(weight)}
+    after = {name: value for name, value in wanted.items() if value not in (None, getattr(destination, name))}
+    if not after:
+        return destination
+    before = {name: getattr(destination, name) for name in after}
+    for name, value in after.items():
+        setattr(destination, name, value)
+    destination.bump(*after)
+    if "state" in after:
         publish(fleet)
-        audit.record(
-            "fleet.destination_changed",
-            acting_user=acting_user,
-            fleet=fleet,
-            subject=destination,
-            before=before,
-            after={"state": state},
-        )
+    audit.record(
+        "fleet.destination_changed",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=destination,
+        before=before,
+        after=after,
+    )
     return destination
+
+
+def set_destination_state(
+    *, acting_user: User, destination: Destination, state: str, expected_version: int | None = None
+) -> Destination:
+    """`change_destination` of the state alone."""
+    return change_destination(
+        acting_user=acting_user, destination=destination, state=state, expected_version=expected_version
+    )
 
 
 def publish(fleet: Fleet) -> None:

@@ -23,19 +23,20 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
     if workload is None or calibration is None or plan.table is None:
         raise Conflict(f"{plan} is {plan.get_state_display()}: there is no table to judge")
     replay = plan.replays.filter(state=Replay.State.SUCCEEDED).order_by("-id").first()
+    up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index").values_list("index", "weight"))
     summary = plan.summary
     return {
         "format": "cacheroute.evidence/1",
         "fleet": fleet.slug,
-        "destinations_up": list(
-            fleet.destinations.filter(state=Destination.State.UP).order_by("index").values_list("index", flat=True)
-        ),
+        "destinations_up": [index for index, _ in up],
+        "capacity_up": [weight for _, weight in up],
         "policy": {field: getattr(fleet, field) for field in POLICY_FIELDS},
         "plan": {
             "number": plan.number,
             "table_digest": plan.table.digest,
             "inputs_digest": plan.inputs_digest,
             "destinations": plan.parameters["destinations"],
+            "capacity": plan.capacity,
             "code_version": plan.code_version,
             "slots_per_destination": plan.parameters["slots_per_destination"],
             "slots": plan.parameters["slots"],

@@ -74,7 +74,7 @@ def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
     new_index[before.admitted] = [place.get(name, -1) for name in old_names]
     known = with_keys(before, new_index, len(inputs.key_names))
 
-    weight = dict(zip(parameters["destinations"], _capacity(parameters), strict=True))
+    weight = dict(zip(parameters["destinations"], plan.capacity, strict=True))
     old = incumbent.parameters["destinations"]
     union = old + [index for index in parameters["destinations"] if index not in old]
     available = np.array([index in weight for index in union])
@@ -89,12 +89,7 @@ def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
 
 def build_options(plan: Plan, inputs: Inputs) -> dict[str, Any]:
     """What `build_table` takes beside the rates and the number of destinations to build this plan from scratch."""
-    return _options(plan.parameters, inputs, _capacity(plan.parameters))
-
-
-def _capacity(parameters: dict[str, Any]) -> list[float]:
-    """Relative speed of each destination; plans from before it was recorded took all of them as equal."""
-    return parameters.get("capacity") or [1.0] * len(parameters["destinations"])
+    return _options(plan.parameters, inputs, plan.capacity)
 
 
 def _options(parameters: dict[str, Any], inputs: Inputs, capacity: list[float]) -> dict[str, Any]:

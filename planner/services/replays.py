@@ -16,7 +16,7 @@ from planner.services import audit, jobs, locking, plans, rights, traces
 
 DEFAULT_POLICIES = ("flat-lb", "sticky", "cacheroute")
 DEFAULT_SEEDS = (1, 2, 3)
-# Shares of what the destinations can take at the calibrated knee, when no loads are given.
+# Shares of what the destinations, each by its speed, can take at the calibrated knee, when no loads are given.
 DEFAULT_LOAD_SHARES = (0.4, 0.7, 1.0)
 MAX_CELLS = 2_000
 ARRIVALS = ("poisson", "scaled", "gamma", "bootstrap")
@@ -50,7 +50,7 @@ def check_options(
     for name in names:
         if name not in POLICIES:
             raise Invalid(f"{name!r} is not one of {', '.join(POLICIES)}", field="policies")
-    capacity = plan.calibration.q_cap * len(plan.parameters["destinations"])
+    capacity = plan.calibration.q_cap * sum(plan.capacity)
     loads = sorted(set(loads_rps or [float(f"{capacity * share:.3g}") for share in DEFAULT_LOAD_SHARES]))
     if any(not 1e-6 <= load <= 1e8 for load in loads):
         raise Invalid("loads are requests/s from 1e-6 to 1e8", field="loads_rps")

@@ -16,6 +16,7 @@ from planner.services.plans import lock_plan, move
 # Parts of the evidence as people call them.
 _WORDS = {
     "destinations_up": "the destinations that are up",
+    "capacity_up": "the speeds of the destinations",
     "fingerprints": "the serving profile",
     "policy": "the fleet's policy",
     "replay": "the replay",

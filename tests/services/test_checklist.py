@@ -31,6 +31,7 @@ def passing():
     return {
         "policy": {"max_rates_age_days": 7, "max_imbalance": 1.5, "accept_simulated": False, "slo_p99_s": 3.5},
         "destinations_up": [0, 1, 2, 3],
+        "capacity_up": [1.0, 1.0, 2.0, 1.0],
         "workload": {"measured_at": "2026-03-13T10:00:00+00:00", "measured_at_stated": True, "simulated": False},
         "calibration": {
             "source": "measured", "q_cap": 8.0, "q_cap_censored": "", "warm_slots": 48, "slots_measured": 60,
@@ -38,7 +39,7 @@ def passing():
         },
         "plan": {
             "slots_per_destination": 48, "slots": 192, "slots_used": 190, "imbalance": 1.01, "cannot_fit": 0,
-            "destinations": [0, 1, 2, 3],
+            "destinations": [0, 1, 2, 3], "capacity": [1.0, 1.0, 2.0, 1.0],
         },
         "replay": {
             "policies": ["flat-lb", "cacheroute"], "loads_rps": [10, 20, 40], "seeds": [1, 2, 3], "slo_p99_s": 3.5,
@@ -226,6 +227,14 @@ def test_item_5_wants_a_validated_range_and_flat_lb_ready(changes, expected):
 @pytest.mark.parametrize("what", ["calibration", "plan", "replay"])
 def test_item_6_fails_when_the_serving_profile_changed_since(what):
     assert verdict(checklist.same_fingerprint, **{f"fingerprints__{what}": "0" * 64}).verdict == FAIL
+
+
+def test_item_6_fails_when_a_destination_has_another_speed_than_was_planned_for():
+    judged = verdict(checklist.same_fingerprint, capacity_up=[1.0, 1.0, 1.0, 1.0])
+    assert (judged.verdict, judged.numbers["speeds_changed"]) == (FAIL, [2])
+    evidence = passing()  # as it was stored before speeds were part of it
+    del evidence["capacity_up"], evidence["plan"]["capacity"]
+    assert checklist.same_fingerprint(evidence, NOW).verdict == PASS
 
 
 def test_item_6_fails_when_other_destinations_are_up_than_were_planned():
