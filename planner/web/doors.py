@@ -119,7 +119,8 @@ def fill(request: HttpRequest, form: forms.Form, call: Callable[[dict[str, Any]]
         form.add_error(None, STALE)
         return refusal.status
     except Refused as refusal:
-        form.add_error(refusal.field if refusal.field in form.fields else None, sentence(refusal.message))
+        field = (refusal.field or "").split("/")[0]  # a path into a list belongs to the list's field
+        form.add_error(field if field in form.fields else None, sentence(refusal.message))
         return refusal.status
     except ImportProblem as problem:
         form.problem = problem  # type: ignore[attr-defined]

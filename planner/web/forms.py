@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 from typing import Any
-from urllib.parse import urlsplit
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
@@ -16,8 +15,10 @@ from planner.models import ApiToken, Fleet, Workload
 from planner.routing import POLICIES
 from planner.selectors.plan_page import policy_name
 from planner.services.audit import ACTIONS
+from planner.services.fleets import NewDestination
 from planner.services.replays import ARRIVALS, DEFAULT_POLICIES
 from planner.simulation import PROFILES
+from planner.web.destination_lines import DESTINATIONS_HELP, destination_lines
 
 
 class Styled(forms.Form):
@@ -204,7 +205,7 @@ class FleetForm(PolicyForm):
     engine_profile = forms.ChoiceField(help_text="The engine that replays model.")
     destinations = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
-        help_text="One a line: name, blank, URL. Such as: d00 http://10.0.0.1:8000",
+        help_text=DESTINATIONS_HELP,
     )
     field_order = ["slug", "name", "description", "engine_profile", "destinations"]
 
@@ -219,28 +220,33 @@ class FleetForm(PolicyForm):
             raise ValidationError("This word is taken by the address of the form itself.")
         return slug
 
-    def clean_destinations(self) -> list[tuple[str, str]]:
-        """(name, url) pairs; a fault names its line."""
-        found = []
-        for at, line in enumerate(self.cleaned_data["destinations"].splitlines(), start=1):
-            parts = line.split()
-            if not parts:
-                continue
-            if len(parts) != 2 or len(parts[0]) > 120:
-                raise ValidationError(f"Line {at}: write a name, a blank and a URL.")
-            if not _is_address(parts[1]):
-                raise ValidationError(f"Line {at}: {parts[1][:60]!r} is not an http or https URL.")
-            found.append((parts[0], parts[1]))
-        return found
+    def clean_destinations(self) -> list[NewDestination]:
+        """Name, URL and speed of each."""
+        return destination_lines(self.cleaned_data["destinations"])
 
 
-def _is_address(url: str) -> bool:
-    """Whether it is an http(s) URL with a host; names inside a cluster need no dot."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and len(url) <= 500
-    except ValueError:
-        return False
+class AddDestinationsForm(Styled):
+    """More destinations of a fleet."""
+
+    destinations = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}), help_text=DESTINATIONS_HELP
+    )
+    expected_version = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    def clean_destinations(self) -> list[NewDestination]:
+        """Name, URL and speed of each."""
+        return destination_lines(self.cleaned_data["destinations"])
+
+
+class SpeedForm(Styled):
+    """How fast a destination is."""
+
+    weight = forms.FloatField(
+        label="Speed",
+        help_text="1 is the destination that q_cap was measured on; 2 takes twice its load. Approvals of plans that "
+        "were made for another speed no longer count.",
+    )
+    expected_version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
 
 class AuditFilterForm(Styled):

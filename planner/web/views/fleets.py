@@ -11,13 +11,13 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from planner.models import Destination, Job
+from planner.models import Job
 from planner.selectors.fleet_page import fleet_page
 from planner.selectors.home_page import recent_jobs
 from planner.services import fleets, jobs, rights, rollouts
 from planner.services.fleets import POLICY_FIELDS
 from planner.web.access import fragment, needs
-from planner.web.doors import act, action, expected_version, fill, find_fleet, fleet_render, person, text
+from planner.web.doors import act, action, fill, find_fleet, fleet_render, person
 from planner.web.forms import FleetForm, PolicyForm, ServingForm
 
 
@@ -110,23 +110,6 @@ def serving_profile(request: HttpRequest, slug: str) -> HttpResponse:
         status = answer
     context = {"form": form, "title": "Serving profile", "submit": "Change serving profile"}
     return fleet_render(request, "fleets/form.html", found, context, status)
-
-
-@action
-def destination_state(request: HttpRequest, slug: str, index: int) -> HttpResponse:
-    """Mark a destination up, draining or down."""
-    found = get_object_or_404(Destination, fleet__slug=slug, index=index)
-
-    def call() -> str:
-        row = fleets.set_destination_state(
-            acting_user=person(request),
-            destination=found,
-            state=text(request, "state"),
-            expected_version=expected_version(request),
-        )
-        return f"{row.name} is {row.state}. Routers see it in the table that they poll next."
-
-    return act(request, call, back=reverse("fleet", args=[slug]) + "#destinations")
 
 
 @action

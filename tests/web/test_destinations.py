@@ -1,0 +1,111 @@
+"""The pages of a fleet's destinations."""
+
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+
+from planner.models import Fleet
+from tests.factories import Cast
+from tests.web.conftest import texts
+
+pytestmark = pytest.mark.django_db
+
+
+def test_lines_are_added_as_destinations(sign_in, cast: Cast, fleet: Fleet) -> None:
+    root, address = sign_in(cast.root), reverse("destinations-add", args=[fleet.slug])
+    assert f'href="{address}"' in root.get(reverse("fleet", args=[fleet.slug])).content.decode()
+    assert f'name="expected_version" value="{fleet.version}"' in root.get(address).content.decode()
+    form = {"destinations": "d4 http://10.0.0.4:8000\n\n  d5 http://10.0.0.5:8000 2.5 \n", "expected_version": 1}
+    page = root.post(address, form, follow=True)
+    assert page.redirect_chain == [(reverse("fleet", args=[fleet.slug]) + "#destinations", 302)]
+    assert texts(page) == ["2 destinations were added. Flat-LB sends there at once; for warm keys order a new plan."]
+    rows = fleet.destinations.filter(index__gte=4).order_by("index")
+    assert list(rows.values_list("index", "name", "weight")) == [(4, "d4", 1.0), (5, "d5", 2.5)]
+    page = root.post(address, {**form, "destinations": "d6 http://10.0.0.6:8000"})
+    assert page.status_code == 412
+    assert "changed by somebody else" in page.content.decode()
+
+
+def test_every_wrong_line_is_named(sign_in, cast: Cast, fleet: Fleet) -> None:
+    lines = ["a http://a", "b", "c c:8000", "d http://d fast", "e http://e 0", "f http://f nan", "g http://g 1e9", "",
+             "a http://a2", "h http://h inf", "i http://i 1 2"]  # fmt: skip
+    page = sign_in(cast.root).post(
+        reverse("destinations-add", args=[fleet.slug]), {"destinations": "\r\n".join(lines), "expected_version": 1}
+    )
+    assert page.status_code == 400
+    assert page.context["form"].errors["destinations"] == [
+        "Line 2: write a name, a blank and a URL; a speed may follow.",
+        "Line 3: 'c:8000' is not an http or https URL.",
+        "Line 4: 'fast' is not a speed from 0.01 to 100.",
+        "Line 5: '0' is not a speed from 0.01 to 100.",
+        "Line 6: 'nan' is not a speed from 0.01 to 100.",
+        "Line 7: '1e9' is not a speed from 0.01 to 100.",
+        "Line 9: the name 'a' stands on line 1 too.",
+        "Line 10: 'inf' is not a speed from 0.01 to 100.",
+        "Line 11: write a name, a blank and a URL; a speed may follow.",
+    ]
+    assert fleet.destinations.count() == 4
+
+
+def test_many_wrong_lines_are_counted_after_ten(sign_in, cast: Cast, fleet: Fleet) -> None:
+    form = {"destinations": "x\n" * 300, "expected_version": 1}
+    errors = sign_in(cast.root).post(reverse("destinations-add", args=[fleet.slug]), form).context["form"].errors
+    assert len(errors["destinations"]) == 11
+    assert errors["destinations"][-1] == "And 290 more lines."
+
+
+def test_a_name_that_the_fleet_has_is_refused_beside_the_lines(sign_in, cast: Cast, fleet: Fleet) -> None:
+    form = {"destinations": "d0 http://10.0.0.4:8000", "expected_version": 1}
+    page = sign_in(cast.root).post(reverse("destinations-add", args=[fleet.slug]), form)
+    assert page.status_code == 409
+    assert page.context["form"].errors["destinations"] == ["This fleet has a destination named 'd0' already"]
+    page = sign_in(cast.root).post(reverse("destinations-add", args=[fleet.slug]), {"destinations": " \n"})
+    assert page.status_code == 400
+    assert "destinations" in page.context["form"].errors
+
+
+def test_a_speed_is_set_and_shown_where_it_is_not_one(sign_in, cast: Cast, fleet: Fleet) -> None:
+    root, address = sign_in(cast.root), reverse("destination-speed", args=[fleet.slug, 1])
+    page = root.post(address, {"weight": "2", "expected_version": "1"}, follow=True)
+    assert texts(page)[0].startswith("The speed of d1 is 2 now.")
+    assert page.content.decode().count("speed ×") == 1
+    assert "speed ×2<" in sign_in(cast.vera).get(reverse("fleet", args=[fleet.slug])).content.decode()
+    page = root.post(address, {"weight": "2", "expected_version": "2"}, follow=True)
+    assert texts(page) == ["The speed of d1 is 2 already; nothing changed."]
+    page = root.post(address, {"weight": "3", "expected_version": "1"})
+    assert page.status_code == 412
+    assert fleet.destinations.get(index=1).weight == 2
+    assert root.get(reverse("destination-speed", args=[fleet.slug, 99])).status_code == 404
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "1e9", "1e400", "fast", ""])
+def test_what_is_no_speed_is_refused_beside_its_field(sign_in, cast: Cast, fleet: Fleet, weight: str) -> None:
+    address = reverse("destination-speed", args=[fleet.slug, 1])
+    page = sign_in(cast.root).post(address, {"weight": weight, "expected_version": "1"})
+    assert page.status_code == 400
+    assert "weight" in page.context["form"].errors
+    assert fleet.destinations.get(index=1).weight == 1
+
+
+@pytest.mark.parametrize("who", ["vera", "ada", "grace", "linus"])
+def test_those_who_do_not_manage_neither_see_nor_open_these_pages(sign_in, cast: Cast, fleet: Fleet, who: str) -> None:
+    client = sign_in(getattr(cast, who))
+    addresses = [reverse("destinations-add", args=[fleet.slug]), reverse("destination-speed", args=[fleet.slug, 1])]
+    body = client.get(reverse("fleet", args=[fleet.slug])).content.decode()
+    for address in addresses:
+        assert address not in body
+        assert client.get(address).status_code == 403
+        assert client.post(address, {"weight": "2", "destinations": "d4 http://d4"}).status_code == 403
+    assert fleet.destinations.count() == 4
+
+
+def test_a_new_fleet_takes_speeds_too(sign_in, cast: Cast) -> None:
+    form = {
+        "slug": "gamma", "name": "Gamma", "engine_profile": "llama-3.1-8b-h100", "slo_p99_s": "2", "min_approvals": "1",
+        "max_rates_age_days": "7", "max_imbalance": "1.5", "canary_weights": "0.1",
+        "destinations": "a http://10.0.0.1:8000\nb http://10.0.0.2:8000 2",
+    }  # fmt: skip
+    sign_in(cast.root).post(reverse("fleet-new"), form)
+    rows = Fleet.objects.get(slug="gamma").destinations.order_by("index")
+    assert list(rows.values_list("name", "weight")) == [("a", 1.0), ("b", 2.0)]
