@@ -10,8 +10,10 @@ from dashboards.look import FAINT, INK, LIMIT, colour_of, frame, look_of
 from planner.selectors.plan_page import policy_name
 
 Figure = dict[str, Any]
-# Pixels of one panel of the load bars.
-PANEL_HEIGHT = 115
+# Pixels of one panel of the load bars: of all of it, of its title, and of what is left free below it.
+PANEL_HEIGHT, TITLE_HEIGHT, GAP = 115, 22, 8
+# Pixels of a whole chart of load bars beside its panels: the axis of destinations.
+AXIS_HEIGHT = 60
 WEIGHTINGS = {"hit_rate": "token-weighted", "request_hit_rate": "request-weighted"}
 
 
@@ -89,24 +91,31 @@ def _label(text: str, y: float, colour: str) -> dict[str, Any]:
 def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure:
     """Load of each destination as a multiple of the mean: as planned, and as replayed under each policy.
 
-    One panel a series above the same destinations, so that thirty of them stay readable on a phone.
+    The mean is that of the load for each unit of speed, times the destination's speed: 1 is its fair part. One panel
+    a series above the same destinations, so that thirty of them stay readable on a phone.
     """
+    capacity = data["capacity"]
+    unequal = len(set(capacity)) > 1
     panels = [("planned", "cacheroute", data["planned"], data["planned_imbalance"])]
     if data["verdict"] is not None:
         for policy in data["policies"]:
             rows = data["verdict"]["policies"][policy]["loads"]
             row = next((r for r in rows if r["load_rps"] == load_rps), rows[0])
-            panels.append((policy, policy, row["requests_per_destination"], row["imbalance"]["mean"]))
-    top = max(max(_to_mean(values), default=1.0) for _, _, values, _ in panels)
+            counts = row["requests_per_destination"]
+            # The stored max/mean counts requests, as if all were equally fast.
+            imbalance = max(_to_mean(counts, capacity)) if unequal else row["imbalance"]["mean"]
+            panels.append((policy, policy, counts, imbalance))
+    top = max(max(_to_mean(values, capacity), default=1.0) for _, _, values, _ in panels)
     layout = frame(theme, x_title="destination", y_title="")
     layout |= {"showlegend": False, "hovermode": "closest", "bargap": 0.15, "annotations": [], "shapes": []}
     y_axis, bars = layout.pop("yaxis"), []
     step = 1.0 / len(panels)
+    title_share, gap_share = step * TITLE_HEIGHT / PANEL_HEIGHT, step * GAP / PANEL_HEIGHT
     for at, (series, policy, values, imbalance) in enumerate(panels):
         axis = "y" if at == 0 else f"y{at + 1}"
-        high = 1.0 - at * step
+        high = 1.0 - at * step - title_share
         layout["yaxis" + axis[1:]] = {
-            **y_axis, "domain": [max(0.0, high - step + 0.07), high - 0.05 * (len(panels) > 1)],
+            **y_axis, "domain": [max(0.0, high + title_share - step + gap_share), high],
             "range": [0, top * 1.08], "nticks": 4, "title": {"text": "× mean"},
         }  # fmt: skip
         title = "Planned (CacheRoute)" if series == "planned" else f"Replayed, {policy_name(policy)}"
@@ -114,7 +123,7 @@ def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figur
         bars.append(
             {
                 "type": "bar", "name": title, "x": [escape(name) for name in data["destinations"]],
-                "y": _to_mean(values), "yaxis": axis,
+                "y": _to_mean(values, capacity), "yaxis": axis,
                 "marker": {"color": colour_of(policy, theme), "pattern": pattern, "line": {"width": 0}},
                 "customdata": values, "hovertemplate": "%{x}: %{y:.3f} × mean (%{customdata:,.4~g})<extra></extra>",
             }
@@ -122,7 +131,7 @@ def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figur
         layout["annotations"].append(
             {
                 "text": f"<b>{title}</b>: max/mean {imbalance:.3f}", "xref": "paper", "x": 0, "xanchor": "left",
-                "yref": "paper", "y": high, "yanchor": "top", "showarrow": False, "font": {"color": INK[theme]},
+                "yref": "paper", "y": high, "yanchor": "bottom", "showarrow": False, "font": {"color": INK[theme]},
             }
         )  # fmt: skip
         layout["shapes"].append(
@@ -136,6 +145,7 @@ def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figur
     return {"data": bars, "layout": layout}
 
 
-def _to_mean(values: list[float]) -> list[float]:
-    mean = sum(values) / len(values) if values else 0.0
-    return [value / mean if mean else 0.0 for value in values]
+def _to_mean(values: list[float], capacity: list[float]) -> list[float]:
+    """Each load over its destination's fair part of all of it, which is in proportion to its speed."""
+    mean = sum(values) / sum(capacity) if values else 0.0
+    return [value / (mean * speed) if mean else 0.0 for value, speed in zip(values, capacity, strict=True)]

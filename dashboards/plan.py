@@ -53,6 +53,7 @@ def _card(identifier: str, title: str, note: str, *controls: Any) -> html.Sectio
 
 def _select(identifier: str, label: str, options: list[dict[str, Any]], value: Any) -> html.Div:
     return html.Div(
+        id=f"{identifier}-control",
         className="chart-control",
         children=[
             html.Label(label, htmlFor=identifier),
@@ -97,7 +98,8 @@ app.layout = html.Div(
                 _card(
                     "load-bars",
                     "Load of each destination",
-                    "As a multiple of the mean: requests/s as planned, requests as replayed (mean over seeds).",
+                    "As a multiple of the mean, which goes by the destination's speed: requests/s as planned, "
+                    "requests as replayed (mean over seeds).",
                     _select("load", "At load", [], None),
                 ),
             ],
@@ -148,6 +150,7 @@ def show_lines(pathname: str | None, theme: str | None, weighting: str | None) -
     Output("load-bars", "style"),
     Output("load", "options"),
     Output("load", "value"),
+    Output("load-control", "hidden"),
     Output("bars", "hidden"),
     Output("load-bars-simulated", "children"),
     Input("address", "pathname"),
@@ -160,7 +163,7 @@ def show_bars(pathname: str | None, theme: str | None, load: str | None) -> tupl
         raise PreventUpdate
     data = _data(pathname)
     if data is None:
-        return no_update, no_update, [], None, True, ""
+        return no_update, no_update, [], None, True, True, ""
     loads = data["verdict"]["loads_rps"] if data["verdict"] else []
     options = [{"label": f"{at:g} requests/s", "value": f"{at:g}"} for at in loads]
     known = [option["value"] for option in options]
@@ -168,8 +171,8 @@ def show_bars(pathname: str | None, theme: str | None, load: str | None) -> tupl
     at = loads[known.index(chosen)] if chosen in known else None
     figure = figures.load_bars(data, _theme(theme), at)
     # A responsive chart takes the height of its box.
-    height = {"height": f"{figures.PANEL_HEIGHT * len(figure['data']) + 60}px"}
-    return figure, height, options, chosen, False, _simulated(data)
+    height = {"height": f"{figures.PANEL_HEIGHT * len(figure['data']) + figures.AXIS_HEIGHT}px"}
+    return figure, height, options, chosen, not options, False, _simulated(data)
 
 
 def _simulated(data: dict[str, Any]) -> str:

@@ -199,6 +199,7 @@ def chart_data(slug: str, number: int) -> dict[str, Any] | None:
     names = dict(found.fleet.destinations.values_list("index", "name"))
     return {
         "destinations": [names.get(i, f"#{i}") for i in found.parameters["destinations"]],
+        "capacity": found.capacity,
         "planned": found.summary["load"],
         "planned_imbalance": found.summary["imbalance"],
         "verdict": replay.verdict if replay else None,

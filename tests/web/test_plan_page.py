@@ -192,10 +192,28 @@ def test_charts_draw_the_stored_verdict(sign_in, cast: Cast, replayed: Plan) -> 
     assert found["p99-simulated"]["children"] == "≈ simulated"
 
 
+BARS = [
+    "load-bars.figure", "load-bars.style", "load.options", "load.value", "load-control.hidden", "bars.hidden",
+    "load-bars-simulated.children",
+]  # fmt: skip
+
+
+def test_a_plan_without_a_replay_shows_its_planned_load_and_no_choice_of_loads(
+    sign_in, cast: Cast, fleet: Fleet
+) -> None:
+    fleet.destinations.filter(index=0).update(weight=3.0)
+    plan = make.built_plan(cast, fleet)
+    page = reverse("plan", args=[fleet.slug, plan.number])
+    inputs = {"address.pathname": page, "theme.data": "light", "load.value": None}
+    found = callback(sign_in(cast.vera), dict.fromkeys(BARS, ""), inputs, "address.pathname")
+    (bars,) = found["load-bars"]["figure"]["data"]
+    assert max(bars["y"]) == pytest.approx(plan.summary["imbalance"], rel=1e-5)
+    assert (found["load"]["options"], found["load-control"]["hidden"], found["bars"]["hidden"]) == ([], True, False)
+
+
 def test_bars_show_planned_and_replayed_load_of_every_destination(sign_in, cast: Cast, replayed: Plan) -> None:
     page = reverse("plan", args=[replayed.fleet.slug, replayed.number])
-    names = ["load-bars.figure", "load-bars.style", "load.options", "load.value", "bars.hidden",
-             "load-bars-simulated.children"]  # fmt: skip
+    names = BARS
     inputs = {"address.pathname": page, "theme.data": "light", "load.value": "8"}
     found = callback(sign_in(cast.vera), dict.fromkeys(names, ""), inputs, "load.value")
     bars = found["load-bars"]["figure"]["data"]
@@ -205,6 +223,7 @@ def test_bars_show_planned_and_replayed_load_of_every_destination(sign_in, cast:
     assert bars[1]["customdata"] == row["requests_per_destination"]
     assert sum(bars[1]["y"]) == pytest.approx(4)
     assert [option["value"] for option in found["load"]["options"]] == ["4", "8", "24"]
+    assert found["load-control"]["hidden"] is False
 
 
 def test_a_plan_is_withdrawn_from_review_and_put_away_by_forms(sign_in, cast: Cast, replayed: Plan) -> None:
