@@ -20,6 +20,23 @@ REASONS = {
     "preferred_others": "the policy preferred others",
     "not_told": "more than one limit, or not told",
 }
+# Figures of a reason as the page calls them; the others are only said in the sentence.
+FIGURES = {
+    "keys_before": "Keys before it",
+    "slots": "Warm slots of the plan",
+    "last_rate": "Rate of the last of them, requests/s",
+    "reserved_keys": "Of them in reserved slots",
+    "needed": "Slots that it needs",
+    "left": "Slots left",
+    "needed_tokens": "KV tokens that it needs",
+    "left_tokens": "KV tokens left in the fleet",
+    "tokens": "KV tokens of one copy",
+    "with_room": "Destinations with room for it",
+    "quota": "Slots that its tenant may take",
+    "used": "Slots of the tenant's other keys",
+    "density": "Its value",
+    "lowest_density": "Lowest value taken",
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +93,12 @@ def explain_page(
 def _figures(told: dict[str, Any] | None) -> list[tuple[str, Any]]:
     if told is None or told["kind"] != "key":
         return []
-    return [(name.replace("_", " "), value) for name, value in told["figures"].items() if name != "could_be"]
+    found, unit = told["figures"], told["figures"].get("unit")
+    return [
+        (f"{label} a {unit}" if name.endswith("density") else label, found[name])
+        for name, label in FIGURES.items()
+        if name in found and (found[name] or name != "reserved_keys")
+    ]
 
 
 def _grid(study: Study, head: str, metric: str) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def test_a_key_is_explained_with_its_sentence_and_facts(look) -> None:
 def test_a_key_that_is_not_warm_shows_the_figures_of_the_reason(look) -> None:
     page, body = look(key="t<a>il&1")
     assert page.context["reason"] == "all slots were taken before its rank"
-    assert ("keys before", 3) in page.context["figures"]
+    assert ("Keys before it", 3) in page.context["figures"]
     assert "t&lt;a&gt;il&amp;1 has rank 4 of 5" in body
     assert "t<a>il" not in body
 
