@@ -10,6 +10,7 @@ from rest_framework import serializers
 from planner import models
 from planner.routing import POLICIES
 from planner.routing.admission import ADMISSIONS
+from planner.services.fleets import MAX_WEIGHT, MIN_WEIGHT
 from planner.services.plan_options import MOST_SLOTS, MOST_TOKENS
 from planner.services.replays import ARRIVALS
 
@@ -191,9 +192,20 @@ class FiniteFloat(serializers.FloatField):
         return value
 
 
+class Speed(FiniteFloat):
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("help_text", "Relative speed; 1 is the destination that q_cap was measured on")
+        super().__init__(min_value=MIN_WEIGHT, max_value=MAX_WEIGHT, required=False, **kwargs)
+
+
 class NewDestination(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=120)
     url = serializers.CharField(max_length=500)
+    weight = Speed(default=1.0)
+
+
+class AddDestinationInput(NewDestination):
+    fleet = FleetField()
 
 
 class PolicyInput(serializers.Serializer[Any]):
@@ -218,7 +230,8 @@ class ServingProfileInput(serializers.Serializer[Any]):
 
 
 class DestinationInput(serializers.Serializer[Any]):
-    state = serializers.ChoiceField(choices=models.Destination.State.choices)
+    state = serializers.ChoiceField(choices=models.Destination.State.choices, required=False)
+    weight = Speed()
 
 
 class WorkloadInput(serializers.Serializer[Any]):

@@ -53,6 +53,7 @@ WRITES = {
     "/gates/": "plan",
     "/rollouts/": "deploy",
     "/fleets/": "deploy",
+    "/destinations/": "deploy",
     "/fleets/{fleet}/fall-back/": "deploy",
     "/jobs/{job}/cancel/": "plan",
 }
@@ -126,6 +127,7 @@ def test_a_token_of_one_fleet_names_no_other(clients, cast, fleet, other_fleet, 
     plan = make.built_plan(cast, other_fleet)
     bodies = {
         "/calibrations/": calibration(other_fleet),
+        "/destinations/": {"fleet": other_fleet.slug, "name": "d9", "url": "http://127.0.0.1:9109"},
         "/calibrations/simulate/": {"fleet": other_fleet.slug, "workload": workload.pk},
         "/plans/": {"fleet": other_fleet.slug, "workload": workload.pk, "calibration": figures.pk},
         "/replays/": {"plan": plan.pk},

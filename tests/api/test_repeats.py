@@ -98,9 +98,10 @@ def test_a_change_of_nothing_is_refused(clients, fleet, problem):
     assert Fleet.objects.get(pk=fleet.pk).version == 1
 
 
-def test_a_destination_needs_a_state(clients, fleet, problem):
+def test_a_change_of_nothing_of_a_destination_is_refused(clients, fleet, problem):
     where = f"{API}/destinations/{fleet.destinations.first().pk}/"
-    problem(clients.linus.patch(where, {}, headers={"If-Match": '"1"'}), 400, "invalid", "/state")
+    problem(clients.linus.patch(where, {}, headers={"If-Match": '"1"'}), 400, "invalid")
+    problem(clients.linus.patch(where, {"state": ""}, headers={"If-Match": '"1"'}), 400, "invalid", "/state")
     assert set(Destination.objects.values_list("state", flat=True)) == {"up"}
 
 

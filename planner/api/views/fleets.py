@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from planner.api import serializers
 from planner.api.base import ReadViewSet, known_etags, with_etag
 from planner.api.schema import CHANGED, IF_MATCH
-from planner.errors import Invalid
+from planner.errors import Invalid, Refused
 from planner.models import ApiToken, Destination, Fleet
 from planner.selectors.routing_tables import published
 from planner.services import fleets, rollouts
@@ -52,7 +52,7 @@ class FleetViewSet(ReadViewSet):
         if isinstance(request.auth, ApiToken) and request.auth.fleet_id is not None:
             raise PermissionDenied("This token is for another fleet.")
         data = self.accept(serializers.FleetInput)
-        destinations = [(d["name"], d["url"]) for d in data.pop("destinations")]
+        destinations = [(d["name"], d["url"], d["weight"]) for d in data.pop("destinations")]
         fleet = fleets.create_fleet(acting_user=self.person, destinations=destinations, **data)
         return self.answer(fleet, 201, Location=f"/api/v1/fleets/{fleet.slug}/")
 
@@ -123,7 +123,20 @@ class DestinationViewSet(ReadViewSet):
     queryset = Destination.objects.select_related("fleet").order_by("-id")
     serializer_class = serializers.DestinationSerializer
     filterset_fields = {"fleet__slug": ["exact"], "state": ["exact"]}
-    scopes = {"partial_update": "deploy"}
+    scopes = {"create": "deploy", "partial_update": "deploy"}
+
+    @extend_schema(request=serializers.AddDestinationInput, responses={201: serializers.DestinationSerializer})
+    def create(self, request: Request) -> Response:
+        """Add a destination to a fleet: Flat-LB sends to it at once, plans that are made from now on may."""
+        data = self.accept(serializers.AddDestinationInput)
+        row = (data["name"], data["url"], data["weight"])
+        try:
+            (added,) = fleets.add_destinations(acting_user=self.person, fleet=data["fleet"], destinations=[row])
+        except Refused as refusal:
+            # The service points into a list of one; this request has the fields of that one.
+            refusal.field = refusal.field.rpartition("/")[2] if refusal.field else None
+            raise
+        return self.answer(added, 201, Location=f"/api/v1/destinations/{added.pk}/")
 
     @extend_schema(
         request=serializers.DestinationInput,
@@ -131,10 +144,10 @@ class DestinationViewSet(ReadViewSet):
         parameters=[IF_MATCH],
     )
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Mark it up, draining or down; the published table changes with it."""
+        """Mark it up, draining or down, which the published table shows, or say how fast it is, which plans go by."""
         destination: Any = self.get_object()
         data = self.accept(serializers.DestinationInput)
-        fleets.set_destination_state(
+        fleets.change_destination(
             acting_user=self.person, destination=destination, expected_version=self.expected_version(), **data
         )
         return self.answer(destination)
