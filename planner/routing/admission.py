@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from planner.routing.knapsack import best_by_search, best_by_slots
-from planner.routing.ranking import top_indices
+from planner.routing.ranking import as_float, exact_sum, top_indices
 from planner.routing.tenants import NO_LIMIT, tenant_limits
 
 __all__ = ["ADMISSIONS", "Admission", "admit", "fractional_bound"]
@@ -20,7 +20,6 @@ _LARGEST = float(np.finfo(np.float64).max)
 _LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 # Rounding of numpy's and of plain float64 sums stays below this share of the sum, for millions of keys.
 _ROUNDING = 1e-12
-_FEW = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +207,7 @@ def _with_best_single(
     if len(fits) == 0:
         return greedy, order
     single = fits[np.argmax(values[fits])]
-    if values[single] <= values[greedy.taken & ~start.taken].sum():
+    if values[single] <= as_float(exact_sum(values[greedy.taken & ~start.taken])):
         return greedy, order
     order = np.concatenate(([single], order[order != single]))
     greedy = start.copy()
@@ -240,7 +239,7 @@ def _exact(start: _State, greedy: _State, values: NDArray[np.float64]) -> _State
     if not len(start.cost) or start.tokens_used + float(start.cost[keys].sum()) <= start.token_budget:
         found = best_by_slots(values[keys], start.sizes[keys], slots, tenants, room)
     else:
-        incumbent = float(values[greedy.taken & ~start.taken].sum())
+        incumbent = as_float(exact_sum(values[greedy.taken & ~start.taken]))
         size, cost, used, most = start.sizes[keys], start.cost[keys], start.tokens_used, start.token_budget
         better = best_by_search(values[keys], size, cost, slots, used, most, tenants, room, incumbent)
         if better is None:
@@ -261,7 +260,8 @@ def fractional_bound(
 
     The least, over the budget of slots and that of tokens, of what keys that fit alone are worth when the last one
     is admitted in part. It is raised by one part in 10**12, so that no float64 sum of an admissible set comes out
-    above it. Quotas and floors of tenants only lower what can be reached. Cost: O(B), no sort.
+    above it. Quotas and floors of tenants only lower what can be reached. Cost: O(B + S log S) for S slots without
+    a token budget, else O(B log B).
 
     Parameters
     ----------
@@ -288,27 +288,14 @@ def fractional_bound(
 
 
 def _fractional(values: NDArray[np.float64], cost: NDArray[np.float64], budget: float) -> float:
-    """Fractional knapsack by halving: the better half is taken whole, or the rest is dropped."""
-    with np.errstate(over="ignore", divide="ignore"):
-        if cost.sum() <= budget:
-            return float(values.sum())
+    """Fractional knapsack: in descending value per cost, the last one in part."""
+    with np.errstate(all="ignore"):
         density = values / cost  # what overflows or vanishes here ranks with its like, and loses below 1e-300
-        total = 0.0
-        while len(values) > _FEW:
-            half = len(values) // 2
-            parts = np.argpartition(-density, half)
-            better, worse = parts[:half], parts[half:]
-            taken = cost[better].sum()
-            keep = better
-            if taken <= budget:
-                total += float(values[better].sum())
-                budget -= float(taken)
-                keep = worse
-            values, cost, density = values[keep], cost[keep], density[keep]
+    density[cost == 0] = np.inf
     order = top_indices(density)
     spent = np.cumsum(cost[order])
     whole = int(np.searchsorted(spent, budget, side="right"))
-    total += float(values[order[:whole]].sum())
+    total = as_float(exact_sum(values[order[:whole]]))
     if whole < len(order):
         left = budget - (float(spent[whole - 1]) if whole else 0.0)
         total += float(values[order[whole]] * (left / cost[order[whole]]))

@@ -102,7 +102,7 @@ def plan_losses(
     backup = np.full(len(rates), -1, dtype=np.int32)
     after_loss = np.full(destinations, np.nan)
     first, rows, rate = _units_by_destination(rates, offsets, members, destinations)
-    uniform = is_uniform(capacity)
+    uniform = is_uniform(capacity, available)
     val, who = np.empty(destinations), np.empty(destinations, dtype=np.int32)
     survives = available.copy()
     for lost in range(destinations):

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from planner.routing.admission import admit, fractional_bound
 from planner.routing.backups import plan_losses
 from planner.routing.kernels import admit_in_order, max_over_mean, place_lpt
-from planner.routing.places import Places, refill
+from planner.routing.places import Choice, Places, fill, offsets_of
 from planner.routing.problem import Problem
 from planner.routing.ranking import as_float, exact_sum, top_indices
 from planner.routing.table import RoutingTable
 
-__all__ = ["Assignment", "assign", "build_table", "finish", "replicas_needed"]
+__all__ = ["Assignment", "assign", "build_table", "choose", "cold_load", "finish", "replicas_needed"]
 
 
 def replicas_needed(rates: NDArray[np.float64], q_cap: float, most: int) -> NDArray[np.int64]:
@@ -71,7 +71,8 @@ def build_table(
     All ties break on the lower index, and sums do not depend on the order of the keys, so equal inputs give
     equal tables on every machine, and so do shuffled ones.
 
-    Cost: O(B + M log M + sum k_b log R) where M keys can be admitted; of the others nothing is sorted.
+    Cost: O(B + M log M + sum k_b log R) to place M keys, of the others nothing is sorted; O(B log B + sum k_b R)
+    where destinations differ or hold a token budget; and the N-1 table, see `backups.plan_losses`.
 
     Parameters
     ----------
@@ -93,7 +94,8 @@ def build_table(
         The paper's rule; or by value per unit of the budget; or the 0/1 knapsack itself (small inputs).
     balance_target : float, optional
         At least 1. Raises k_b beyond eq. 2 where one key's share ``rate_b / k_b`` alone would exceed
-        ``balance_target`` times the mean load of a destination of capacity 1.
+        ``balance_target`` times the mean load of a destination of capacity 1 (with a ``cold_load``, of that and
+        the ``slots`` highest rates).
     capacity : float64[R], optional
         Relative speed of each destination, from 1e-6 to 1e6; default 1.
     available : bool[R], optional
@@ -137,6 +139,7 @@ def build_table(
 class Assignment:
     """What Algorithm 1 decides, before backups and figures: the same arrays as in `RoutingTable`."""
 
+    choice: Choice
     admitted: NDArray[np.int64]
     rates: NDArray[np.float64]  # of the admitted keys, descending
     offsets: NDArray[np.int64]
@@ -144,61 +147,60 @@ class Assignment:
     members: NDArray[np.int32]
     load: NDArray[np.float64]
     cold: NDArray[np.float64]  # the part of `load` that is not planned
-    cannot_fit: NDArray[np.int64]
-    value_bound: float | None  # None: everything is admitted, so the bound is reached
 
 
-def assign(problem: Problem) -> Assignment:
-    """Size, admit and place."""
-    simple = problem.admission == "top_rate" and problem.room is None and problem.tenants is None
-    limit, ceiling, most = _limits(problem)
-    if simple:
+def choose(problem: Problem) -> Choice:
+    """Size, and admit by the budget of the whole fleet."""
+    limit, most = problem.q_cap, int(problem.available.sum())
+    ceiling = _ceiling(problem)
+    if problem.admission == "top_rate" and problem.room is None and problem.tenants is None:
         # Only keys with k > 1 can be skipped, so no others than these and the `slots` largest can get a slot.
         several = int(np.count_nonzero(problem.rates > min(limit, ceiling)))
         keys = top_indices(problem.rates, several + problem.budget)
         wanted, sizes = _sizes(problem.rates[keys], limit, ceiling, most)
         taken = admit_in_order(keys, sizes, min(problem.budget, int(sizes.sum())))
-        admitted, replicas = keys[taken], sizes[taken]
-        order = keys
-        cannot_fit = np.sort(keys[wanted > most])
-    else:
-        wanted, sizes = _sizes(problem.rates, limit, ceiling, most)
-        chosen = admit(
-            problem.admission,
-            rates=problem.rates,
-            sizes=sizes,
-            values=_values(problem),
-            slots=problem.budget,
-            slot_tokens=problem.slot_tokens,
-            token_budget=None if problem.room is None else float(problem.room[problem.available].sum()),
-            tenants=problem.tenants,
-            tenant_quota=problem.tenant_quota,
-            tenant_floor=problem.tenant_floor,
-        )
-        admitted = chosen.admitted[top_indices(problem.rates[chosen.admitted])]
-        replicas, order = sizes[admitted], chosen.order
-        cannot_fit = np.flatnonzero(wanted > most)
-    bound = None if len(admitted) == len(problem.rates) else _bound(problem, sizes, keys if simple else None)
+        return Choice(keys[taken], sizes[taken], np.sort(keys[wanted > most]), keys, sizes)
+    wanted, sizes = _sizes(problem.rates, limit, ceiling, most)
+    if problem.room is not None and problem.slot_tokens is not None:
+        # A key that is too long for k destinations takes part in nothing.
+        widest = np.sort(problem.room[problem.available])[::-1]
+        sizes = np.where(problem.slot_tokens <= widest[sizes - 1], sizes, problem.budget + 1)
+    chosen = admit(
+        problem.admission,
+        rates=problem.rates,
+        sizes=sizes,
+        values=problem.values,
+        slots=problem.budget,
+        slot_tokens=problem.slot_tokens,
+        token_budget=problem.token_budget,
+        tenants=problem.tenants,
+        tenant_quota=problem.tenant_quota,
+        tenant_floor=problem.tenant_floor,
+    )
+    admitted = chosen.admitted[top_indices(problem.rates[chosen.admitted])]
+    reserved = np.isin(admitted, chosen.reserved, assume_unique=True)
+    return Choice(admitted, sizes[admitted], np.flatnonzero(wanted > most), chosen.order, sizes, reserved)
 
-    admitted_rates = problem.rates[admitted]
-    offsets = _offsets(replicas)
-    cold = _cold(problem, admitted_rates)
+
+def assign(problem: Problem) -> Assignment:
+    """Size, admit and place."""
+    choice = choose(problem)
+    admitted, replicas = choice.admitted, choice.replicas
+    rates, offsets = problem.rates[admitted], offsets_of(replicas)
+    cold = cold_load(problem, rates)
+    if problem.room is not None:
+        admitted, replicas, members, load = fill(problem, choice, cold)
+        rates, offsets = problem.rates[admitted], offsets_of(replicas)
+        rest = cold_load(problem, rates)  # what fits on no destination is cold too
+        return Assignment(choice, admitted, rates, offsets, replicas, members, load - cold + rest, rest)
     load = cold.copy()
-    if problem.room is None and problem.is_uniform:
-        members = place_lpt(admitted_rates, offsets, problem.available, load)
+    if problem.is_uniform:
+        members = place_lpt(rates, offsets, problem.available, load)
     else:
         places = Places.of(problem, load)
-        kept, members = places.place(problem, admitted, replicas)
-        if not kept.all():
-            admitted, replicas, members = refill(
-                problem, places, sizes, order, admitted[kept], admitted[~kept], members
-            )
-            admitted_rates, offsets = problem.rates[admitted], _offsets(replicas)
+        _, members = places.place(problem, admitted, replicas)
         load = places.load
-        if problem.cold_load is None and not kept.all():  # a key that fits on no destination is cold too
-            planned, cold = load - cold, _cold(problem, admitted_rates)
-            load = planned + cold
-    return Assignment(admitted, admitted_rates, offsets, replicas, members, load, cold, cannot_fit, bound)
+    return Assignment(choice, admitted, rates, offsets, replicas, members, load, cold)
 
 
 def finish(problem: Problem, plan: Assignment) -> RoutingTable:
@@ -206,8 +208,9 @@ def finish(problem: Problem, plan: Assignment) -> RoutingTable:
     backup, after_loss = plan_losses(
         plan.rates, plan.offsets, plan.members, problem.available, problem.capacity, plan.cold, plan.load
     )
-    value = plan.rates if problem.prefix_tokens is None else plan.rates * problem.prefix_tokens[plan.admitted]
-    admitted_value = float(value.sum())
+    value = plan.rates if problem.prefix_tokens is None else problem.values[plan.admitted]
+    admitted_value = as_float(exact_sum(value))
+    everything = len(plan.admitted) == len(problem.rates)
     tenant_slots, tenant_rate = _by_tenant(problem, plan)
     return RoutingTable(
         admitted=plan.admitted,
@@ -217,12 +220,12 @@ def finish(problem: Problem, plan: Assignment) -> RoutingTable:
         load=plan.load,
         imbalance=float(max_over_mean(plan.load, problem.capacity, problem.available)),
         slots_used=int(plan.offsets[-1]),
-        admitted_rate=float(plan.rates.sum()),
+        admitted_rate=as_float(exact_sum(plan.rates)),
         backup=backup,
         destinations=problem.destinations,
         q_cap=problem.q_cap,
         slots=problem.slots,
-        cannot_fit=plan.cannot_fit,
+        cannot_fit=plan.choice.cannot_fit,
         total_rate=problem.total_rate,
         keys=len(problem.rates),
         warm_tokens=None
@@ -233,21 +236,31 @@ def finish(problem: Problem, plan: Assignment) -> RoutingTable:
         after_loss=after_loss,
         admission=problem.admission,
         admitted_value=admitted_value,
-        value_bound=admitted_value if plan.value_bound is None else max(plan.value_bound, admitted_value),
+        value_bound=admitted_value if everything else max(_bound(problem, plan.choice), admitted_value),
         tenant_slots=tenant_slots,
         tenant_rate=tenant_rate,
     )
 
 
-def _limits(problem: Problem) -> tuple[float, float, int]:
-    """Requests/s above which eq. 2 and the balance target ask for a second destination; and how many there are."""
-    ceiling = np.inf
-    if problem.balance_target is not None and problem.exact_total:
-        per_capacity = problem.total_rate / float(problem.capacity[problem.available].sum())
-        ceiling = problem.balance_target * per_capacity
-        if ceiling == 0.0:  # underflow: as if there were no load
-            ceiling = np.inf
-    return problem.q_cap, ceiling, int(problem.available.sum())
+def cold_load(problem: Problem, admitted_rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The load of what is not admitted: as given, or spread in proportion to capacity."""
+    if problem.cold_load is not None:
+        return problem.cold_load.copy()
+    speeds = np.where(problem.available, problem.capacity, 0.0)
+    left = as_float(problem.exact_total - exact_sum(admitted_rates))
+    return left * (speeds / speeds.sum())
+
+
+def _ceiling(problem: Problem) -> float:
+    """Requests/s above which the balance target asks for a second destination; infinite without a target."""
+    if problem.balance_target is None:
+        return np.inf
+    total = problem.exact_total
+    if problem.cold_load is not None:  # beside it come at most the rates that can be admitted
+        most = problem.rates[top_indices(problem.rates, problem.budget)]
+        total = exact_sum(problem.cold_load) + exact_sum(most)
+    mean = as_float(total) / float(problem.capacity[problem.available].sum())
+    return problem.balance_target * mean or np.inf  # no load, or next to none: nothing to balance
 
 
 def _sizes(
@@ -261,54 +274,28 @@ def _sizes(
     return wanted, sizes
 
 
-def _values(problem: Problem) -> NDArray[np.float64]:
-    if problem.prefix_tokens is None:
-        return problem.rates
-    with np.errstate(over="ignore"):
-        values = problem.rates * problem.prefix_tokens
-    if not np.isfinite(values).all():
-        at = int(np.argmin(np.isfinite(values)))
-        raise ValueError(f"prefix_tokens[{at}] = {problem.prefix_tokens[at]}: times its rate this overflows")
-    return values
-
-
-def _bound(problem: Problem, sizes: NDArray[np.int64], keys: NDArray[np.int64] | None) -> float:
-    """The fractional bound; ``keys``, when given, are the ones that ``sizes`` are of and that can matter."""
-    values = _values(problem)
-    tokens = problem.slot_tokens
-    if keys is not None:
+def _bound(problem: Problem, choice: Choice) -> float:
+    """The fractional bound of the budget."""
+    values, sizes = problem.values, choice.sizes
+    if len(sizes) < len(values):
         if problem.prefix_tokens is None:
-            values = values[keys]
+            values = values[choice.order]  # all others are worth less
         else:  # the most valuable keys need not be among those of the highest rates
-            sizes = _sizes(problem.rates, *_limits(problem))[1]
+            sizes = _sizes(problem.rates, problem.q_cap, _ceiling(problem), int(problem.available.sum()))[1]
+    elif choice.in_order:
+        values = values[choice.order]
     return fractional_bound(
         values=values,
         sizes=sizes,
         slots=problem.budget,
-        slot_tokens=None if problem.room is None else tokens,
-        token_budget=None if problem.room is None else float(problem.room[problem.available].sum()),
+        slot_tokens=None if problem.room is None else problem.slot_tokens,
+        token_budget=problem.token_budget,
     )
-
-
-def _cold(problem: Problem, admitted_rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    if problem.cold_load is not None:
-        return problem.cold_load.copy()
-    speeds = np.where(problem.available, problem.capacity, 0.0)
-    left = as_float(problem.exact_total - exact_sum(admitted_rates))
-    return left * (speeds / speeds.sum())
-
-
-def _offsets(replicas: NDArray[np.int64]) -> NDArray[np.int64]:
-    offsets = np.zeros(len(replicas) + 1, dtype=np.int64)
-    np.cumsum(replicas, out=offsets[1:])
-    return offsets
 
 
 def _by_tenant(problem: Problem, plan: Assignment) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     if problem.tenants is None:
         return np.zeros(0, dtype=np.int64), np.zeros(0)
-    given = [len(v) for v in (problem.tenant_quota, problem.tenant_floor) if v is not None]
-    count = max([*given, int(problem.tenants.max(initial=-1)) + 1])
     owner = problem.tenants[plan.admitted]
-    slots = np.bincount(owner, weights=plan.replicas, minlength=count).astype(np.int64)
-    return slots, np.bincount(owner, weights=plan.rates, minlength=count).astype(np.float64)
+    slots = np.bincount(owner, weights=plan.replicas, minlength=problem.tenant_count).astype(np.int64)
+    return slots, np.bincount(owner, weights=plan.rates, minlength=problem.tenant_count).astype(np.float64)

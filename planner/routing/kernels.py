@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "admit_in_order",
+    "ascend",
     "heap_of",
     "heap_pop",
     "heap_push",
@@ -85,16 +86,19 @@ def heap_push(val: NDArray[np.float64], who: NDArray[np.int32], size: int, v: fl
 
 
 @njit(cache=True, nogil=True)
-def is_uniform(capacity: NDArray[np.float64]) -> bool:
-    """All destinations are equally fast."""
-    for speed in capacity:  # noqa: SIM110 - compiled: no generators
-        if speed != capacity[0]:
-            return False
+def is_uniform(capacity: NDArray[np.float64], available: NDArray[np.bool_]) -> bool:
+    """All available destinations are equally fast."""
+    speed = 0.0
+    for r in range(len(capacity)):
+        if available[r]:
+            if speed > 0.0 and capacity[r] != speed:
+                return False
+            speed = capacity[r]
     return True
 
 
 @njit(cache=True, nogil=True)
-def _ascend(members: NDArray[np.int32], start: int, stop: int) -> None:
+def ascend(members: NDArray[np.int32], start: int, stop: int) -> None:
     """Sort the few members of one row."""
     for at in range(start + 1, stop):
         member = members[at]
@@ -151,7 +155,7 @@ def place_lpt(
             size = heap_pop(val, who, size)
         for at in range(start, stop):
             size = heap_push(val, who, size, load[members[at]], int(members[at]))
-        _ascend(members, start, stop)
+        ascend(members, start, stop)
     for at in range(size):
         load[who[at]] = val[at]
     return members
@@ -177,7 +181,7 @@ def place_one_by_one(
     destination (tokens), of the ``slots`` of the fleet (int64[1]) and of the ``quota`` of each owner (slots)
     change in place.
     """
-    uniform = is_uniform(capacity)
+    uniform = is_uniform(capacity, available)
     members = np.full(offsets[-1], -1, dtype=np.int32)
     taken = np.zeros(len(load), dtype=np.bool_)
     for row in range(len(rates)):
@@ -210,7 +214,7 @@ def place_one_by_one(
             room[members[at]] -= tokens[row]
         slots[0] -= size
         quota[owner[row]] -= size
-        _ascend(members, start, stop)
+        ascend(members, start, stop)
     return members
 
 

@@ -21,6 +21,7 @@ __all__ = ["CELL_LIMIT", "NODE_LIMIT", "STEP_LIMIT", "best_by_search", "best_by_
 
 NODE_LIMIT = 200_000_000  # nodes of the search tree: about four seconds
 CELL_LIMIT = 100_000_000  # int32 cells that dynamic programming keeps to find the keys again: 400 MB
+LP_SECONDS = 20.0
 STEP_LIMIT = 4_000_000_000  # steps of merging the tables of tenants: some seconds
 
 
@@ -341,7 +342,14 @@ def _priced(
     ).tocsr()
     # Interior points: seven times as fast as the simplex at 100,000 keys.
     # The stubs of scipy know no sparse matrix here, its documentation does.
-    solved = linprog(-values, A_ub=matrix, b_ub=np.ones(2 + len(room)), method="highs-ipm", bounds=(0, 1))  # type: ignore[call-overload]
+    solved = linprog(  # type: ignore[call-overload]
+        -values,
+        A_ub=matrix,
+        b_ub=np.ones(2 + len(room)),
+        method="highs-ipm",
+        bounds=(0, 1),
+        options={"time_limit": LP_SECONDS},
+    )
     if solved.status != 0:
         raise too_large(f"the relaxed problem was not solved: {solved.message}")
     price = np.maximum(-solved.ineqlin.marginals, 0.0)

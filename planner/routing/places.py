@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,29 @@ from planner.routing.kernels import place_one_by_one
 from planner.routing.problem import Problem
 from planner.routing.ranking import top_indices
 
-__all__ = ["Places", "refill"]
+__all__ = ["Choice", "Places", "fill", "in_rows", "offsets_of"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Sizes, and what the budget of the whole fleet admits.
+
+    ``admitted`` int64[A] in descending rate, ``replicas`` int64[A] their k, ``cannot_fit`` int64[] as in
+    `RoutingTable`; ``order`` int64[M]: keys as the policy would take them. ``sizes`` is the k of every key, or, where
+    only the M keys of ``order`` could get a slot, of those (``in_order``). ``reserved`` bool[A]: admitted by a floor.
+    """
+
+    admitted: NDArray[np.int64]
+    replicas: NDArray[np.int64]
+    cannot_fit: NDArray[np.int64]
+    order: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    reserved: NDArray[np.bool_] | None = None
+
+    @property
+    def in_order(self) -> bool:
+        """``sizes`` stand in the order of ``order``."""
+        return self.reserved is None
 
 
 @dataclass(frozen=True)
@@ -27,12 +49,9 @@ class Places:
     def of(cls, problem: Problem, load: NDArray[np.float64]) -> Places:
         """Everything is left."""
         room = np.full(problem.destinations, np.inf) if problem.room is None else problem.room.copy()
-        quota = np.full(1, problem.budget)
-        if problem.tenants is not None:
-            quota = np.full(int(problem.tenants.max(initial=-1)) + 1, problem.budget)
-            if problem.tenant_quota is not None:
-                known = problem.tenant_quota[: len(quota)]
-                quota[: len(known)] = np.where(known < 0, problem.budget, known)
+        quota = np.full(max(1, problem.tenant_count), problem.budget)
+        if problem.tenant_quota is not None:
+            quota = np.where(problem.tenant_quota < 0, problem.budget, problem.tenant_quota)
         return cls(load=load.copy(), room=room, slots=np.array([problem.budget]), quota=quota)
 
     def place(
@@ -45,62 +64,96 @@ class Places:
         bool[len(keys)], int32[sum k of the placed]
             Which of them found their k destinations, and the members of those.
         """
-        offsets = np.zeros(len(keys) + 1, dtype=np.int64)
-        np.cumsum(replicas, out=offsets[1:])
+        possible = replicas <= problem.budget  # the others are no keys of this fleet, and their k is none
+        offsets = offsets_of(np.where(possible, replicas, 1))
         none = np.zeros(len(keys))
+        tokens = none if problem.room is None or problem.slot_tokens is None else problem.slot_tokens[keys]
         members = place_one_by_one(
             problem.rates[keys],
             offsets,
             problem.available,
             problem.capacity,
-            none if problem.room is None or problem.slot_tokens is None else problem.slot_tokens[keys],
+            np.where(possible, tokens, np.inf),
             none.astype(np.int64) if problem.tenants is None else problem.tenants[keys],
             self.load,
             self.room,
             self.slots,
             self.quota,
         )
-        placed = np.ones(len(keys), dtype=bool) if len(members) == 0 else members[offsets[:-1]] >= 0
-        return placed, members[np.repeat(placed, replicas)]
+        placed = members[offsets[:-1]] >= 0
+        return placed, members[np.repeat(placed, np.diff(offsets))]
 
 
-def refill(
-    problem: Problem,
-    places: Places,
-    sizes: NDArray[np.int64],
-    order: NDArray[np.int64],
-    placed: NDArray[np.int64],
-    refused: NDArray[np.int64],
-    members: NDArray[np.int32],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """Give what the refused keys would have taken to others, in the order in which the policy would take them.
+@dataclass
+class _Rows:
+    """Keys that have their places, in the order in which they got them."""
 
-    Parameters
-    ----------
-    sizes : int64[B]
-        k of every key.
-    order : int64[]
-        Keys in the policy's order.
-    placed, refused : int64[]
-        Admitted keys that have their destinations, and those that fit on none.
-    members : int32[]
-        Of the placed.
+    problem: Problem
+    sizes: NDArray[np.int64]
+    keys: list[NDArray[np.int64]] = field(default_factory=list)
+    units: list[NDArray[np.int32]] = field(default_factory=list)
+
+    def put(self, places: Places, keys: NDArray[np.int64]) -> None:
+        placed, members = places.place(self.problem, keys, self.sizes[keys])
+        self.keys.append(keys[placed])
+        self.units.append(members)
+
+    def without(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        done = np.zeros(len(self.problem.rates), dtype=bool)
+        for some in self.keys:
+            done[some] = True
+        return keys[~done[keys]]
+
+
+def fill(
+    problem: Problem, choice: Choice, cold: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+    """Place under a token budget of each destination, where a key may fit the fleet and yet no destination.
+
+    Keys that a floor reserved come first; where one finds no room, others of its tenant get the slots. Then the other
+    admitted keys, in descending rate; then, in the policy's order, whatever still fits.
 
     Returns
     -------
-    int64[A], int64[A], int32[sum k]
-        All placed keys in descending rate, ties on the lower index; their k, and their members.
+    int64[A], int64[A], int32[sum k], float64[R]
+        Keys in descending rate, their k, their members, and the load.
     """
-    is_done = np.zeros(len(problem.rates), dtype=bool)
-    is_done[placed] = True
-    is_done[refused] = True
-    more = order[~is_done[order]]
-    fits, more_members = places.place(problem, more, sizes[more])
-    keys = np.concatenate([placed, more[fits]])
-    units = np.concatenate([members, more_members])
+    places, rows = Places.of(problem, cold), _Rows(problem, choice.sizes)
+    reserved = np.zeros(len(choice.admitted), dtype=bool) if choice.reserved is None else choice.reserved
+    rows.put(places, choice.admitted[reserved])
+    if problem.tenant_floor is not None and problem.tenants is not None:
+        used = np.bincount(
+            problem.tenants[rows.keys[0]], weights=choice.sizes[rows.keys[0]], minlength=len(problem.tenant_floor)
+        )
+        lacking = np.maximum(problem.tenant_floor - used.astype(np.int64), 0)
+        more = rows.without(choice.order[problem.rates[choice.order] > 0])
+        more = more[lacking[problem.tenants[more]] > 0]
+        least = Places(places.load, places.room, places.slots, np.minimum(lacking, places.quota))
+        before = least.quota.copy()
+        rows.put(least, more)
+        places.quota[:] -= before - least.quota
+    rows.put(places, rows.without(choice.admitted[~reserved]))
+    rows.put(places, rows.without(choice.order))
+    members = np.concatenate(rows.units)
+    admitted, (units,) = in_rows(problem, choice.sizes, np.concatenate(rows.keys), members)
+    return admitted, choice.sizes[admitted], units, places.load
+
+
+def in_rows(
+    problem: Problem, sizes: NDArray[np.int64], keys: NDArray[np.int64], *units: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], list[NDArray[np.int32]]]:
+    """Order keys by descending rate, ties on the lower index, and each of the ``units`` arrays with them."""
     ascending = np.sort(keys)
     admitted = ascending[top_indices(problem.rates[ascending])]
     rank = np.empty(len(problem.rates), dtype=np.int64)
     rank[admitted] = np.arange(len(admitted))
     # Units of one key stay together, and in their order.
-    return admitted, sizes[admitted], units[np.argsort(rank[np.repeat(keys, sizes[keys])], kind="stable")]
+    at = np.argsort(rank[np.repeat(keys, sizes[keys])], kind="stable")
+    return admitted, [each[at] for each in units]
+
+
+def offsets_of(replicas: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the units of each row begin, and the end: int64[A + 1]."""
+    offsets = np.zeros(len(replicas) + 1, dtype=np.int64)
+    np.cumsum(replicas, out=offsets[1:])
+    return offsets

@@ -12,11 +12,11 @@ from planner.routing.validation import flags, index_vector, positive, rate_vecto
 
 __all__ = ["Problem"]
 
-# Outside of this range a load over a capacity could leave float64.
 CAPACITY_RANGE = (1e-6, 1e6)
 MOST_KEYS = 2**31 - 1  # positions are int32 while keys are sorted
-MOST_DESTINATIONS = 2**24
+MOST_DESTINATIONS = 2**14  # the N-1 table takes their square
 MOST_SLOTS = 2**62
+MOST_TENANTS = 2**24
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Problem:
 
     rates: NDArray[np.float64]
     exact_total: int  # of `rates`, as `exact_sum` counts
+    values: NDArray[np.float64]  # of each key, see `RoutingTable.admitted_value`
     destinations: int
     q_cap: float
     slots: int
@@ -81,10 +82,7 @@ class Problem:
         if cold is not None and not takes[cold > 0].all():
             at = int(np.argmax((cold > 0) & ~takes))
             raise ValueError(f"cold_load[{at}] = {cold[at]}: this destination is not available")
-        try:
-            as_float(total + (0 if cold is None else exact_sum(cold)))
-        except OverflowError:
-            raise ValueError("rates and cold_load: their sum overflows") from None
+        _check_load(total + (0 if cold is None else exact_sum(cold)), speeds, takes)
         saved = None if prefix_tokens is None else rate_vector("prefix_tokens", prefix_tokens, len(vector))
         held = saved if slot_tokens is None else rate_vector("slot_tokens", slot_tokens, len(vector))
         room = None
@@ -93,12 +91,13 @@ class Problem:
                 raise ValueError("token_budget: needs prefix_tokens or slot_tokens")
             given = np.asarray(token_budget)
             room = rate_vector("token_budget", np.full(fleet, given) if given.ndim == 0 else given, fleet).copy()
-        owner = None if tenants is None else index_vector("tenants", tenants, len(vector))
+        owner = None if tenants is None else index_vector("tenants", tenants, len(vector), most=MOST_TENANTS - 1)
         if owner is None and (tenant_quota is not None or tenant_floor is not None):
             raise ValueError("tenant_quota and tenant_floor: need tenants")
         return cls(
             rates=vector,
             exact_total=total,
+            values=vector if saved is None else _values(vector, saved),
             destinations=fleet,
             q_cap=positive("q_cap", q_cap),
             slots=whole("slots", slots, 0),
@@ -121,6 +120,19 @@ class Problem:
         return as_float(self.exact_total)
 
     @property
+    def token_budget(self) -> float | None:
+        """KV tokens that the available destinations may keep warm together."""
+        return None if self.room is None else as_float(exact_sum(self.room[self.available]))
+
+    @property
+    def tenant_count(self) -> int:
+        """T: as many as quotas or floors are given for, else as there are indices."""
+        for limits in (self.tenant_quota, self.tenant_floor):
+            if limits is not None:
+                return len(limits)
+        return 0 if self.tenants is None else int(self.tenants.max(initial=-1)) + 1
+
+    @property
     def budget(self) -> int:
         """The slots as an int64; a budget beyond it limits nothing."""
         return min(self.slots, MOST_SLOTS)
@@ -130,3 +142,24 @@ class Problem:
         """All available destinations are equally fast."""
         speeds = self.capacity[self.available]
         return bool(speeds.min() == speeds.max())
+
+
+def _check_load(total: int, capacity: NDArray[np.float64], available: NDArray[np.bool_]) -> None:
+    """Refuse a load that could not be added up, or not be divided by a capacity."""
+    try:
+        load = as_float(total)
+    except OverflowError:
+        raise ValueError("rates and cold_load: their sum overflows") from None
+    slowest = int(np.argmin(np.where(available, capacity, np.inf)))
+    with np.errstate(over="ignore"):
+        if not np.isfinite(load / capacity[slowest]):
+            raise ValueError(f"capacity[{slowest}] = {capacity[slowest]}: a load of {load} over it overflows")
+
+
+def _values(rates: NDArray[np.float64], prefix_tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(over="ignore"):
+        values = rates * prefix_tokens
+    if not np.isfinite(values).all():
+        at = int(np.argmin(np.isfinite(values)))
+        raise ValueError(f"prefix_tokens[{at}] = {prefix_tokens[at]}: times its rate this overflows")
+    return rate_vector("rates * prefix_tokens", values)

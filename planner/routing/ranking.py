@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["as_float", "exact_sum", "survey", "top_indices"]
+__all__ = ["as_float", "exact_sum", "read_only", "survey", "top_indices"]
 
 # Bits of a float64 that is >= 0, read as a whole number, order as the floats do; -0.0 counts as 0.0.
 _WITHOUT_SIGN = np.uint64(0x7FFF_FFFF_FFFF_FFFF)
@@ -33,6 +33,13 @@ def _fill_bins(values: NDArray[np.float64], low: NDArray[np.int64], high: NDArra
     return -1
 
 
+def read_only(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A contiguous view that cannot be written to: one kind of array, so that kernels are compiled once."""
+    view = np.ascontiguousarray(values).view()
+    view.setflags(write=False)
+    return view
+
+
 def exact_sum(values: NDArray[np.float64]) -> int:
     """Return the exact sum of finite values >= 0, in units of 2**-1074; see `as_float`.
 
@@ -45,7 +52,7 @@ def exact_sum(values: NDArray[np.float64]) -> int:
 def survey(values: NDArray[np.float64]) -> tuple[int, int]:
     """Return the first index whose value is not finite or is below 0, or -1 and the `exact_sum`; in one pass."""
     low, high = np.zeros(0x7FF, dtype=np.int64), np.zeros(0x7FF, dtype=np.int64)
-    bad = _fill_bins(np.ascontiguousarray(values), low, high)
+    bad = _fill_bins(read_only(values), low, high)
     total = 0
     if bad < 0:
         for exponent in np.flatnonzero(low | high).tolist():
@@ -167,14 +174,14 @@ def top_indices(values: NDArray[np.float64], count: int | None = None) -> NDArra
     count : int, optional
         At least 0; more than B counts as B.
     """
-    values = np.ascontiguousarray(values)
+    values = read_only(values)
     if count is None or count >= len(values):
         return _descending(values)
     if count <= 0:
         return np.zeros(0, dtype=np.int64)
     floor, above = _floor_of_top(values, count)
     found = _reaching(values, floor, count - above if above >= 0 else -1)
-    return found[_descending(values[found])[:count]]
+    return found[_descending(read_only(values[found]))[:count]]
 
 
 def _descending(values: NDArray[np.float64]) -> NDArray[np.int64]:

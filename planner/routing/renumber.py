@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.routing.places import offsets_of
 from planner.routing.table import RoutingTable
-from planner.routing.validation import whole
+from planner.routing.validation import index_vector, whole
 
 __all__ = ["with_destinations", "with_keys"]
 
@@ -16,8 +17,9 @@ __all__ = ["with_destinations", "with_keys"]
 def with_keys(table: RoutingTable, new_index_of_old: ArrayLike, keys: int) -> RoutingTable:
     """Return the table with its keys numbered as another rate vector numbers them.
 
-    Admitted keys that the other vector does not have leave the table. Rates and loads stay what they were when the
-    table was planned, since what the gone keys carried is not part of a table; keys of equal rate keep their order.
+    Admitted keys that the other vector does not have leave the table, and what they did to its figures is not known:
+    loads, rates and losses stay what they were when the table was planned; tokens, value and tenants are forgotten.
+    The result says where keys are warm, as the incumbent of a `replan`. Keys of equal rate keep their order.
 
     Parameters
     ----------
@@ -32,13 +34,7 @@ def with_keys(table: RoutingTable, new_index_of_old: ArrayLike, keys: int) -> Ro
         Naming the argument, the index and the value.
     """
     count = whole("keys", keys, 0)
-    new = np.asarray(new_index_of_old)
-    if new.shape != (table.keys,) or new.dtype.kind not in "iu":
-        raise ValueError(f"new_index_of_old: expected whole numbers of shape ({table.keys},), got {new.shape}")
-    bad = (new < -1) | (new >= count)
-    if bad.any():
-        at = int(np.argmax(bad))
-        raise ValueError(f"new_index_of_old[{at}] = {new[at]}: expected -1 or an index below {count}")
+    new = index_vector("new_index_of_old", new_index_of_old, table.keys, least=-1, most=count - 1)
     taken = np.bincount(new[new >= 0], minlength=count)
     if (taken > 1).any():
         index = int(np.argmax(taken > 1))
@@ -49,7 +45,7 @@ def with_keys(table: RoutingTable, new_index_of_old: ArrayLike, keys: int) -> Ro
     return replace(
         table,
         admitted=admitted[stays],
-        offsets=_offsets(replicas),
+        offsets=offsets_of(replicas),
         members=table.members[np.repeat(stays, table.replicas)],
         replicas=replicas,
         backup=table.backup[stays],
@@ -57,11 +53,17 @@ def with_keys(table: RoutingTable, new_index_of_old: ArrayLike, keys: int) -> Ro
         cannot_fit=_known(new, table.cannot_fit),
         moved_keys=_known(new, table.moved_keys),
         keys=count,
+        warm_tokens=None,
+        rewarm_tokens=None,
+        admitted_value=0.0,
+        value_bound=0.0,
+        tenant_slots=np.zeros(0, dtype=np.int64),
+        tenant_rate=np.zeros(0),
     )
 
 
 def with_destinations(table: RoutingTable, positions: ArrayLike) -> RoutingTable:
-    """Return the table over some of its destinations, in another order; the others must take no key.
+    """Return the table over some of its destinations, in another order; the others must carry nothing.
 
     Parameters
     ----------
@@ -71,8 +73,8 @@ def with_destinations(table: RoutingTable, positions: ArrayLike) -> RoutingTable
     Raises
     ------
     ValueError
-        Naming the argument, the index and the value; also where a destination that is left out holds a key or is
-        a backup.
+        Naming the argument, the index and the value; also where a destination that is left out holds a key, is
+        a backup or carries load.
     """
     old = np.asarray(positions)
     if old.ndim != 1 or len(old) == 0 or old.dtype.kind not in "iu":
@@ -90,6 +92,11 @@ def with_destinations(table: RoutingTable, positions: ArrayLike) -> RoutingTable
     backup = np.where(table.backup >= 0, new_of_old[table.backup], np.int32(-1)).astype(np.int32)
     _none_left_out("member", table.members, members)
     _none_left_out("backup", table.backup, np.where(table.backup >= 0, backup, 0))
+    loaded = np.flatnonzero((new_of_old < 0) & (table.load > 0))
+    if len(loaded):
+        raise ValueError(
+            f"positions: destination {loaded[0]} is left out, and carries {table.load[loaded[0]]} requests/s"
+        )
     row_of = np.repeat(np.arange(len(table.admitted)), table.replicas)
     return replace(
         table,
@@ -103,12 +110,6 @@ def with_destinations(table: RoutingTable, positions: ArrayLike) -> RoutingTable
             if len(values := getattr(table, name))  # a table from before these were known has none
         },
     )
-
-
-def _offsets(replicas: NDArray[np.int64]) -> NDArray[np.int64]:
-    offsets = np.zeros(len(replicas) + 1, dtype=np.int64)
-    np.cumsum(replicas, out=offsets[1:])
-    return offsets
 
 
 def _known(new: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int64]:

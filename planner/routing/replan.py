@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.routing.build import Assignment, assign, finish
+from planner.routing.build import Assignment, assign, cold_load, finish
+from planner.routing.places import Places, in_rows, offsets_of
 from planner.routing.problem import Problem
 from planner.routing.rebalance import search
 from planner.routing.table import RoutingTable
-from planner.routing.units import Fleet, Units, keep_members, place_new, recount, top_of
-from planner.routing.validation import positive, whole
+from planner.routing.units import NOWHERE, Fleet, Units, keep_members, place_new, recount, top_of
+from planner.routing.validation import positive, share, whole
 
 __all__ = ["replan"]
 
@@ -26,6 +27,7 @@ WORK = 20_000_000  # pairs of units that the runs look at: some 0.1 s
 PROBES = 8
 STEPS = 16
 PRECISION = 1e-4
+ROUNDING = 1e-12  # of tokens that are no whole numbers
 SLACK = 5e-13  # a sum of thousands of loads depends on its order by less
 MOST_NAMES = 1_000  # destinations up to which a fresh plan's are renamed: the matching takes R^3
 
@@ -68,8 +70,8 @@ def replan(
     bisection on the highest load / capacity; moving stops at the target. ``moved_rate`` exceeds the share of the
     admitted rate only where the forced moves alone do. At 1 the share limits nothing.
 
-    ``token_budget`` holds in any case: where some unit finds no room in step 3, the fresh placement is taken, whatever
-    then moves.
+    ``token_budget`` holds in any case: a key that finds no room in step 3 is not admitted, and in the policy's order
+    whatever still fits takes the slots that it leaves. So a replan may admit a little less than a plan from scratch.
 
     The search is bounded: up to ``SMALL`` units by ``RUNS`` shuffled runs and by ``WORK`` pairs looked at (about
     0.1 s), beyond by a few passes over the units. Equal inputs give equal plans on every machine.
@@ -105,7 +107,7 @@ def replan(
         Naming the argument, the index and the value; also when no destination is available.
     """
     factor = positive("max_imbalance_factor", max_imbalance_factor, least=1.0)
-    share = None if max_moved_share is None else _share("max_moved_share", max_moved_share)
+    most = None if max_moved_share is None else share("max_moved_share", max_moved_share)
     count = incumbent.destinations if destinations is None else whole("destinations", destinations, 1)
     if count < incumbent.destinations:
         raise ValueError(
@@ -132,32 +134,100 @@ def replan(
     if len(problem.rates) < incumbent.keys:
         raise ValueError(f"rates: {len(problem.rates)} keys, fewer than the incumbent's {incumbent.keys}")
     fresh = assign(problem)
+    held = Held(incumbent.row, incumbent.offsets, incumbent.members, incumbent.load)
+    draft, place, units, fleet, forced = _kept(problem, fresh, held)
+    target = factor * top_of(fleet._replace(load=fresh.load)) * (1 + SLACK)
+    budget = np.inf if most is None or most == 1.0 else max(0.0, most * float(draft.rates.sum()) - forced)
+    best = _balanced(place, units, fleet, target, budget)
+    if best is None:
+        return _table(problem, fresh, _fresh_at_home(problem, fresh, held), held)
+    return _table(problem, draft, best, held)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the incumbent holds where, and the load that it planned."""
+
+    row: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    members: NDArray[np.int32]
+    load: NDArray[np.float64]
+
+
+def _homes(problem: Problem, plan: Assignment, held: Held) -> tuple[Units, Fleet, float]:
+    """The units of a plan with their homes, the fleet that carries those, and the rate that has to move."""
     speeds = np.where(problem.available, problem.capacity, 0.0)
-    free = np.full(count, np.inf) if problem.room is None else problem.room.copy()
-    limited = problem.room is not None and problem.slot_tokens is not None
-    tokens = problem.slot_tokens[fresh.admitted] if limited else np.zeros(len(fresh.admitted))  # type: ignore[index]
-    fleet = Fleet(speeds, fresh.cold.copy(), free)
-    held = (incumbent.row, incumbent.offsets, incumbent.members)
-    units, forced = keep_members(fresh.admitted, fresh.offsets, fresh.rates, tokens, *held, incumbent.load, fleet)
-    place: NDArray[np.int32] | None = None
-    start = units.home.copy()
-    if place_new(start, units, fleet):
-        target = factor * top_of(Fleet(speeds, fresh.load, free)) * (1 + SLACK)
-        budget = np.inf if share is None or share == 1.0 else max(0.0, share * float(fresh.rates.sum()) - forced)
-        place = _balanced(start, units, fleet, target, budget)
-    if place is None:
-        place = _fresh_at_home(problem, fresh, units)
-    return _table(problem, fresh, place, units, held)
+    if problem.room is None or problem.slot_tokens is None:
+        room, tokens = np.full(problem.destinations, np.inf), np.zeros(len(plan.admitted))
+    else:
+        # What fits in one order of addition must fit in another.
+        room, tokens = problem.room * (1 + ROUNDING), problem.slot_tokens[plan.admitted]
+    fleet = Fleet(speeds, plan.cold.copy(), room)
+    units, forced = keep_members(
+        *(plan.admitted, plan.offsets, plan.rates, tokens, held.row, held.offsets, held.members, held.load, fleet)
+    )
+    return units, fleet, forced
 
 
-def _share(name: str, value: float) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} = {value!r}: a number expected") from None
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"{name} = {value}: expected a share from 0 to 1")
-    return number
+def _kept(problem: Problem, fresh: Assignment, held: Held) -> tuple[Assignment, NDArray[np.int32], Units, Fleet, float]:
+    """Steps 2 and 3 of `replan`: what stays, and first places for the rest."""
+    draft = fresh
+    if problem.room is not None:
+        # What the fleet admits, not what a plan from scratch found room for: a warm key may fit only where it is.
+        choice = fresh.choice
+        rates = problem.rates[choice.admitted]
+        draft = replace(
+            fresh, admitted=choice.admitted, rates=rates, offsets=offsets_of(choice.replicas),
+            replicas=choice.replicas, cold=cold_load(problem, rates),
+        )  # fmt: skip
+    units, fleet, forced = _homes(problem, draft, held)
+    place = units.home.copy()
+    refused = place_new(place, units, fleet)
+    if len(refused):
+        return (*_refilled(problem, draft, held, place, units, fleet, refused), forced)
+    return draft, place, units, fleet, forced
+
+
+def _refilled(
+    problem: Problem,
+    draft: Assignment,
+    held: Held,
+    place: NDArray[np.int32],
+    units: Units,
+    fleet: Fleet,
+    refused: NDArray[np.int64],
+) -> tuple[Assignment, NDArray[np.int32], Units, Fleet]:
+    """The plan without the rows that found no room, and with what fits in their stead."""
+    sizes, order = draft.choice.sizes, draft.choice.order
+    stays = np.ones(len(draft.admitted), dtype=bool)
+    stays[refused] = False
+    of_unit = np.repeat(stays, draft.replicas)
+    kept = draft.admitted[stays]
+    places = Places.of(problem, fleet.load)
+    places.room[:] = fleet.room
+    places.slots[0] -= int(sizes[kept].sum())
+    owner = np.zeros(len(kept), dtype=np.int64) if problem.tenants is None else problem.tenants[kept]
+    places.quota[:] -= np.bincount(owner, weights=sizes[kept], minlength=len(places.quota)).astype(np.int64)
+    done = np.zeros(len(problem.rates), dtype=bool)
+    done[draft.admitted] = True
+    done[: len(held.row)] |= held.row >= 0  # else a warm key that is not chosen would come back, and move
+    more = order[~done[order]]
+    placed, members = places.place(problem, more, sizes[more])
+    admitted, (place, home) = in_rows(
+        problem,
+        sizes,
+        np.concatenate([kept, more[placed]]),
+        np.concatenate([place[of_unit], members]),
+        np.concatenate([units.home[of_unit], np.full(len(members), NOWHERE, dtype=np.int32)]),
+    )
+    replicas, rates = sizes[admitted], problem.rates[admitted]
+    cold = cold_load(problem, rates)
+    row_of = np.repeat(np.arange(len(admitted), dtype=np.int32), replicas)
+    assert problem.slot_tokens is not None  # nothing is refused without a token budget
+    units = Units(offsets_of(replicas), row_of, (rates / replicas)[row_of], home, problem.slot_tokens[admitted])
+    draft = replace(draft, admitted=admitted, rates=rates, offsets=units.offsets, replicas=replicas, cold=cold)
+    load = cold + np.bincount(place, weights=units.weight, minlength=problem.destinations)
+    return draft, place, units, Fleet(fleet.capacity, load, places.room)
 
 
 def _balanced(
@@ -203,7 +273,7 @@ def _balanced(
     return best
 
 
-def _fresh_at_home(problem: Problem, fresh: Assignment, units: Units) -> NDArray[np.int32]:
+def _fresh_at_home(problem: Problem, fresh: Assignment, held: Held) -> NDArray[np.int32]:
     """The fresh plan, its destinations renamed so that most of the rate stays where it is warm.
 
     Destinations may change names only while nothing but the name tells them apart.
@@ -216,6 +286,7 @@ def _fresh_at_home(problem: Problem, fresh: Assignment, units: Units) -> NDArray
         return fresh.members.copy()
     from scipy.optimize import linear_sum_assignment  # rarely needed, and slow to import
 
+    units, _, _ = _homes(problem, fresh, held)
     overlap = np.zeros((count, count))
     known = units.home >= 0
     heaviest = float(units.weight.max(initial=0.0)) or 1.0
@@ -225,21 +296,17 @@ def _fresh_at_home(problem: Problem, fresh: Assignment, units: Units) -> NDArray
     return name[fresh.members].astype(np.int32)
 
 
-def _table(
-    problem: Problem,
-    fresh: Assignment,
-    place: NDArray[np.int32],
-    units: Units,
-    held: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]],
-) -> RoutingTable:
-    load = fresh.cold.copy()
+def _table(problem: Problem, plan: Assignment, place: NDArray[np.int32], held: Held) -> RoutingTable:
+    load = plan.cold.copy()
     prefix = np.zeros(0) if problem.prefix_tokens is None else problem.prefix_tokens
-    rows, moved_rate, rewarm = recount(fresh.admitted, place, units, load, *held, prefix)
-    table = finish(problem, replace(fresh, members=place, load=load))
+    rows, moved_rate, rewarm = recount(
+        *(plan.admitted, plan.offsets, plan.rates, place, load, held.row, held.offsets, held.members, prefix)
+    )
+    table = finish(problem, replace(plan, members=place, load=load))
     return replace(
         table,
         moved=len(rows),
         moved_rate=moved_rate,
-        moved_keys=np.sort(fresh.admitted[rows]),
+        moved_keys=np.sort(plan.admitted[rows]),
         rewarm_tokens=None if problem.prefix_tokens is None else rewarm,
     )

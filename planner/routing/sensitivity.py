@@ -102,6 +102,8 @@ def raise_head(rates: ArrayLike, share: float) -> tuple[NDArray[np.float64], boo
         then as given.
     """
     vector = rate_vector("rates", rates).copy()
+    if not 0 < positive("share", share) < 1:
+        raise ValueError(f"share = {share}: expected a number above 0 and below 1")
     total = float(vector.sum())
     head = int(np.argmax(vector)) if total > 0 else -1
     if head < 0 or vector[head] >= share * total:
@@ -162,20 +164,17 @@ def sensitivity(
     settings = []
     for share in head_shares:
         skewed, raised = (vector, False) if share is None else raise_head(vector, share)
-        tables = {
-            (w, q): build_table(
-                skewed,
-                destinations=destinations,
-                q_cap=cap * q,
-                slots=int(budget * Fraction(repr(w))),
-                **options,
-            )
-            for w in scales
-            for q in scales
-        }
-        base = tables[1.0, 1.0]
         left = share is not None and not raised
-        settings += [_setting(table, base, skewed, share, left, w, q) for (w, q), table in tables.items()]
+
+        def plan(w: float, q: float, of: NDArray[np.float64] = skewed) -> RoutingTable:
+            fewer = int(budget * Fraction(repr(w)))
+            return build_table(of, destinations=destinations, q_cap=cap * q, slots=fewer, **options)
+
+        base = plan(1.0, 1.0)
+        for w in scales:
+            for q in scales:
+                table = base if w == q == 1.0 else plan(w, q)
+                settings.append(_setting(table, base, skewed, share, left, w, q))
     return settings
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +36,13 @@ class RoutingTable:
     admitted_rate, total_rate : float
         Requests/s of the admitted keys and of all keys.
     backup : int32[A]
-        Where a key goes when none of its members is up; -1 when every destination is a member.
+        Where a key goes when none of its members is up; -1 when every available destination is a member.
     destinations, keys : int
         R, and the number of keys in the rate vector.
     q_cap : float
         Requests/s that one destination serves before its p99 takes off.
     cannot_fit : int64[]
-        Ascending indices of keys that need more than R destinations at ``q_cap``; clamped to R.
+        Ascending indices of keys that need more destinations at ``q_cap`` than are available; clamped to these.
     warm_tokens : float or None
         KV tokens that the admitted prefixes occupy over all members; None without ``prefix_tokens``.
     moved : int
@@ -107,7 +108,16 @@ class RoutingTable:
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
+                value = value.view()  # whoever made the array may go on writing
                 value.setflags(write=False)
+                object.__setattr__(self, each.name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # pickle forgets that arrays are read-only
 
     @property
     def worst_loss(self) -> float:
@@ -117,7 +127,7 @@ class RoutingTable:
 
     @property
     def value_gap(self) -> float:
-        """Share of the bound that was not reached, in [0, 1]; 0 is optimal."""
+        """Share of the bound that was not reached, in [0, 1]; up to 1e-11 is rounding, and optimal."""
         return max(0.0, 1.0 - self.admitted_value / self.value_bound) if self.value_bound > 0 else 0.0
 
     @cached_property

@@ -12,6 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from planner.routing.kernels import ascend
+
 __all__ = ["NOWHERE", "Fleet", "Units", "holds", "keep_members", "place_new", "recount", "top_of"]
 
 NOWHERE = -1
@@ -137,10 +139,15 @@ def keep_members(
 
 
 @njit(cache=True, nogil=True)
-def place_new(place: NDArray[np.int32], units: Units, fleet: Fleet) -> bool:
+def place_new(place: NDArray[np.int32], units: Units, fleet: Fleet) -> NDArray[np.int64]:
     """Put units without a place on the lightest destination that has room and not their key, heaviest rows first.
 
-    Returns whether every unit found a place.
+    A row with a unit that fits nowhere gives up all its places.
+
+    Returns
+    -------
+    int64[]
+        These rows, ascending.
     """
     capacity, load, room = fleet.capacity, fleet.load, fleet.room
     offsets, row_of, weight, tokens = units.offsets, units.row_of, units.weight, units.tokens
@@ -148,10 +155,12 @@ def place_new(place: NDArray[np.int32], units: Units, fleet: Fleet) -> bool:
     for r in range(len(relative)):
         if capacity[r] > 0:
             relative[r] = load[r] / capacity[r]
+    refused = np.empty(len(tokens), dtype=np.int64)
+    count = 0
     for unit in range(len(place)):
-        if place[unit] >= 0:
-            continue
         row = row_of[unit]
+        if place[unit] >= 0 or (count and refused[count - 1] == row):
+            continue
         best = NOWHERE
         for r in range(len(relative)):
             if (
@@ -162,19 +171,29 @@ def place_new(place: NDArray[np.int32], units: Units, fleet: Fleet) -> bool:
             ):
                 best = r
         if best < 0:
-            return False
+            refused[count] = row
+            count += 1
+            for other in range(offsets[row], offsets[row + 1]):
+                r = place[other]
+                if r >= 0:
+                    load[r] -= weight[other]
+                    room[r] += tokens[row]
+                    relative[r] = load[r] / capacity[r]
+                    place[other] = NOWHERE
+            continue
         place[unit] = best
         load[best] += weight[unit]
         room[best] -= tokens[row]
         relative[best] = load[best] / capacity[best]
-    return True
+    return refused[:count].copy()
 
 
 @njit(cache=True, nogil=True)
 def recount(
     admitted: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    rates: NDArray[np.float64],
     place: NDArray[np.int32],
-    units: Units,
     load: NDArray[np.float64],
     old_row: NDArray[np.int64],
     old_offsets: NDArray[np.int64],
@@ -190,25 +209,21 @@ def recount(
     Rows that lost a warm destination they still need, the rate of the shares they lost (requests/s), and the tokens
     of the (key, member) pairs that the incumbent does not hold (0 when ``prefix_tokens`` is empty).
     """
-    offsets, weight, home = units.offsets, units.weight, units.home
     moved = np.empty(len(admitted), dtype=np.int64)
     count = 0
     moved_rate = 0.0
     rewarm = 0.0
     for row in range(len(admitted)):
         start, stop = offsets[row], offsets[row + 1]
-        stays = True
+        share = rates[row] / (stop - start)
         for unit in range(start, stop):
-            load[place[unit]] += weight[unit]
-            stays = stays and home[unit] == place[unit]
-            at = unit
-            while at > start and place[at - 1] > place[at]:
-                place[at - 1], place[at] = place[at], place[at - 1]
-                at -= 1
-        if stays:  # every unit at a home: nothing was lost that is needed
-            continue
+            load[place[unit]] += share
+        ascend(place, start, stop)
         key = admitted[row]
         old = old_row[key] if key < len(old_row) else NOWHERE
+        single = stop - start == 1 and old >= 0 and old_offsets[old + 1] - old_offsets[old] == 1  # nearly all
+        if single and place[start] == old_members[old_offsets[old]]:
+            continue
         warm = 0
         needed = 0
         if old >= 0:
@@ -226,7 +241,7 @@ def recount(
         if needed > warm:
             moved[count] = row
             count += 1
-            moved_rate += (needed - warm) * weight[start]
+            moved_rate += (needed - warm) * share
         if len(prefix_tokens):
             rewarm += (stop - start - warm) * prefix_tokens[key]
     return moved[:count].copy(), moved_rate, rewarm

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from planner.routing.ranking import as_float, survey
+from planner.routing.ranking import as_float, read_only, survey
 
-__all__ = ["flags", "index_vector", "positive", "rate_vector", "summed", "whole", "within"]
+__all__ = ["flags", "index_vector", "positive", "rate_vector", "share", "summed", "whole", "within"]
+
+
+_LARGEST_INDEX = int(np.iinfo(np.int64).max)
 
 
 def _numbers(name: str, values: ArrayLike, length: int | None, kinds: str, expected: str) -> NDArray[Any]:
@@ -18,6 +21,17 @@ def _numbers(name: str, values: ArrayLike, length: int | None, kinds: str, expec
         raw = np.asarray(values)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{name}: not a vector of {expected} ({error})") from None
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        at = int(np.argmax(np.ma.getmaskarray(values)))
+        raise ValueError(f"{name}[{at}] is masked: {expected} expected")
+    if raw.dtype.kind == "O" and raw.ndim == 1:
+        for at, value in enumerate(raw.tolist()):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{name}[{at}] = {value!r}: {expected} expected")
+            if abs(value) > _LARGEST_INDEX and "f" not in kinds:
+                raise ValueError(f"{name}[{at}] = {value}: beyond what a whole number may be")
+        if "f" in kinds:
+            raw = np.array([_as_number(name, at, value) for at, value in enumerate(raw.tolist())])
     if raw.size and raw.dtype.kind not in kinds:
         raise ValueError(f"{name}: {expected} expected, got dtype {raw.dtype}")
     if raw.ndim != 1 or (length is not None and len(raw) != length):
@@ -33,7 +47,7 @@ def rate_vector(name: str, values: ArrayLike, length: int | None = None) -> NDAr
 def summed(name: str, values: ArrayLike, length: int | None = None) -> tuple[NDArray[np.float64], int]:
     """Return a `rate_vector` and its `exact_sum`, which is finite as a float64."""
     raw = _numbers(name, values, length, "iuf", "numbers")
-    vector = np.ascontiguousarray(raw, dtype=np.float64)
+    vector = read_only(np.asarray(raw, dtype=np.float64))
     bad, total = survey(vector)
     if bad >= 0:
         raise ValueError(f"{name}[{bad}] = {raw[bad]}: expected a finite number >= 0")
@@ -45,13 +59,16 @@ def summed(name: str, values: ArrayLike, length: int | None = None) -> tuple[NDA
     return vector, total
 
 
-def index_vector(name: str, values: ArrayLike, length: int | None = None, least: int = 0) -> NDArray[np.int64]:
-    """Return ``values`` as an int64 vector of whole numbers of at least ``least``, or raise ``ValueError``."""
+def index_vector(
+    name: str, values: ArrayLike, length: int | None = None, least: int = 0, most: int = _LARGEST_INDEX
+) -> NDArray[np.int64]:
+    """Return ``values`` as an int64 vector of whole numbers from ``least`` to ``most``, or raise ``ValueError``."""
     raw = _numbers(name, values, length, "iu", "whole numbers")
-    bad = (raw < least) | (raw > np.iinfo(np.int64).max)
+    bad = (raw < least) | (raw > most)
     if bad.any():
         at = int(np.argmax(bad))
-        raise ValueError(f"{name}[{at}] = {raw[at]}: expected a whole number of at least {least}")
+        upper = "" if most == _LARGEST_INDEX else f" and at most {most}"
+        raise ValueError(f"{name}[{at}] = {raw[at]}: expected a whole number of at least {least}{upper}")
     return raw.astype(np.int64)
 
 
@@ -72,14 +89,37 @@ def within(name: str, values: ArrayLike, length: int, bounds: tuple[float, float
 
 def positive(name: str, value: float, least: float = 0.0) -> float:
     """Return ``value`` as a finite float above 0 and at least ``least``, or raise ``ValueError``."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} = {value!r}: a number expected") from None
+    number = _number(name, value)
     if not (np.isfinite(number) and number > 0 and number >= least):
         want = f"at least {least}" if least else "above 0"
         raise ValueError(f"{name} = {value}: expected a finite number {want}")
     return number
+
+
+def share(name: str, value: float) -> float:
+    """Return ``value`` as a float from 0 to 1, or raise ``ValueError``."""
+    number = _number(name, value)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"{name} = {value}: expected a share from 0 to 1")
+    return number
+
+
+def _number(name: str, value: float) -> float:
+    if isinstance(value, str | bytes):
+        raise ValueError(f"{name} = {value!r}: a number expected")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} = {value!r}: a number expected") from None
+    except OverflowError:
+        raise ValueError(f"{name}: a finite number expected, got one beyond float64") from None
+
+
+def _as_number(name: str, at: int, value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}[{at}]: a finite number expected, got one beyond float64") from None
 
 
 def whole(name: str, value: int, least: int) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -187,6 +191,116 @@ def test_a_key_too_long_for_every_destination_makes_room_for_others_and_its_rate
     assert table.load.tolist() == [9.5, 8.5]
 
 
+def test_the_bound_does_not_call_a_plan_optimal_that_left_a_key_out_for_want_of_room():
+    table = build_table(
+        [5.0, 4.0, 3.9, 3.0],
+        destinations=2,
+        q_cap=100.0,
+        slots=9,
+        prefix_tokens=[1.0] * 4,
+        slot_tokens=[6, 4, 4, 6],
+        token_budget=10,
+    )
+    assert table.admitted.tolist() == [0, 1, 2]
+    assert table.value_bound == pytest.approx(15.9)
+    assert table.value_gap == pytest.approx(3.0 / 15.9)
+
+
+def test_a_floor_goes_to_another_key_of_the_tenant_when_the_first_fits_nowhere():
+    table = build_table(
+        [10.0, 9.5, 9.0, 5.0, 4.0],
+        destinations=2,
+        q_cap=100.0,
+        slots=3,
+        slot_tokens=[1, 1, 1, 15, 1],
+        token_budget=10,
+        tenants=[0, 0, 0, 1, 1],
+        tenant_floor=[0, 1],
+    )
+    assert table.tenant_slots.tolist() == [2, 1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rates=st.lists(st.floats(0.1, 20), min_size=1, max_size=14),
+    tokens=st.lists(st.integers(0, 30), min_size=14, max_size=14),
+    owner=st.lists(st.integers(0, 2), min_size=14, max_size=14),
+    room=st.integers(0, 60),
+    policy=st.sampled_from(["top_rate", "density", "exact"]),
+    slots=st.integers(3, 14),
+)
+def test_quotas_and_floors_hold_under_a_token_budget(rates, tokens, owner, room, policy, slots):
+    tokens, owner = np.array(tokens[: len(rates)]), np.array(owner[: len(rates)])
+    table = build_table(
+        rates, destinations=2, q_cap=50.0, slots=slots, slot_tokens=tokens, token_budget=room, admission=policy,
+        tenants=owner, tenant_quota=[-1, 2, 3], tenant_floor=[0, 1, 2],
+    )  # fmt: skip
+    held = np.zeros(2)
+    for key in table.admitted:
+        held[table.members_of(key)] += tokens[key]
+    assert (held <= room).all()
+    assert table.slots_used <= slots
+    assert (table.tenant_slots[1:] <= [2, 3]).all()
+    for tenant, floor in ((1, 1), (2, 2)):
+        # Reserved keys are placed first, so a floor is missed only where the tenant's keys do not fit.
+        fitting = sorted(tokens[(owner == tenant) & (tokens <= room)])
+        if room >= 60 or len(fitting) == 0:
+            assert table.tenant_slots[tenant] >= min(floor, len(fitting))
+
+
+def test_exact_leaves_out_a_key_that_no_destination_can_hold():
+    args = {"destinations": 2, "q_cap": 1e6, "slots": 3, "token_budget": 10, "admission": "exact"}
+    long = build_table([100.0, 6, 5, 5, 5], prefix_tokens=[1.0] * 5, slot_tokens=[15, 7, 5, 5, 5], **args)
+    without = build_table([6.0, 5, 5, 5], prefix_tokens=[1.0] * 4, slot_tokens=[7, 5, 5, 5], **args)
+    assert long.admitted_value == without.admitted_value == 16.0
+    assert long.value_bound == pytest.approx(without.value_bound)
+
+
+def test_an_absent_destination_does_not_change_how_ties_among_the_others_are_settled():
+    args = {
+        "destinations": 3, "q_cap": 100.0, "slots": 9, "slot_tokens": [1.0], "token_budget": 5,
+        "available": [True, True, False], "cold_load": [0.1 + 0.2, 0.3, 0],
+    }  # fmt: skip
+    one, two = (build_table([1.0], capacity=speeds, **args) for speeds in ([1, 1, 1], [1, 1, 2]))
+    assert one.members.tolist() == two.members.tolist() == [1]
+
+
+def test_balance_target_is_a_multiple_of_the_load_that_the_cold_part_belongs_to():
+    args = {"destinations": 2, "q_cap": 100.0, "slots": 9, "balance_target": 1.1}
+    assert build_table([10.0, 1, 1], cold_load=[1000.0, 1000.0], **args).replicas.tolist() == [1, 1, 1]
+    assert build_table([10.0, 1, 1], cold_load=[0.0, 0.0], **args).replicas.tolist() == [2, 1, 1]
+
+
+@pytest.mark.parametrize("slots", [0, 3, 10**6])
+def test_every_kind_of_array_is_read_and_none_is_changed(slots):
+    base = np.array([3.0, 1.0, 2.0, 2.0, 0.5])
+    expected = build_table(base, destinations=2, q_cap=1.5, slots=slots)
+    frozen = base.copy()
+    frozen.setflags(write=False)
+    strided = np.repeat(base, 3)[::3]
+    for rates in (base.tolist(), tuple(base.tolist()), frozen, strided, base.astype(">f8"), base.astype(np.float32)):
+        assert build_table(rates, destinations=2, q_cap=1.5, slots=slots) == expected
+    assert base.tolist() == [3.0, 1.0, 2.0, 2.0, 0.5]
+    assert base.flags.writeable
+
+
+def test_a_table_travels_between_processes_and_stays_read_only():
+    table = build_table([3.0, 1.0, 2.0], destinations=2, q_cap=1.5, slots=4)
+    assert table.row[0] == 0
+    for copied in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table)):
+        assert copied == table
+        assert not copied.members.flags.writeable
+        assert not copied.row.flags.writeable
+
+
+def test_two_threads_plan_alike():
+    rates = source_rate_shape(20_000)
+    expected = build_table(rates, destinations=30, q_cap=0.01, slots=10**6)
+    with ThreadPoolExecutor(2) as pool:
+        tables = list(pool.map(lambda _: build_table(rates, destinations=30, q_cap=0.01, slots=10**6), range(8)))
+    assert all(table == expected for table in tables)
+
+
 def test_density_prefers_what_saves_more_per_slot_and_reports_the_gap():
     args = {"destinations": 2, "q_cap": 50.0, "slots": 1, "prefix_tokens": [10, 100]}
     by_rate = build_table([5.0, 4.0], **args)
@@ -234,6 +348,15 @@ def test_tenants_share_the_slots_within_quota_and_above_floor():
         ({"tenants": [3], "tenant_quota": [1]}, r"tenants\[0\] = 3: tenant_quota has 1 tenants"),
         ({"tenants": [0], "tenant_quota": [-2]}, r"tenant_quota\[0\] = -2"),
         ({"tenants": [0], "tenant_floor": [3]}, r"tenant_floor\[0\] = 3: the floors sum to 3, above slots = 2"),
+        ({"tenants": [10**12]}, r"tenants\[0\] = 1000000000000: expected a whole number of at least 0 and at most"),
+        ({"q_cap": 10**400}, "q_cap: a finite number expected, got one beyond float64"),
+        ({"q_cap": "5"}, "q_cap = '5': a number expected"),
+        ({"balance_target": 10**400}, "balance_target: a finite number expected"),
+        ({"rates": [10**400]}, r"rates\[0\]: a finite number expected"),
+        ({"rates": [1.0, None]}, r"rates\[1\] = None: numbers expected"),
+        ({"rates": np.ma.masked_array([1.0, 2.0], [False, True])}, r"rates\[1\] is masked"),
+        ({"rates": [1e300], "prefix_tokens": [1e300]}, r"prefix_tokens\[0\] = 1e\+300: times its rate"),
+        ({"rates": [1e303], "q_cap": 1e305, "capacity": [1e-6, 1e-6]}, r"capacity\[0\] = 1e-06: a load of 1e\+303"),
         ({"destinations": 2**40}, "destinations = 1099511627776: at most"),
         ({"rates": [1.7e308], "cold_load": [1.7e308, 0.0]}, "rates and cold_load: their sum overflows"),
     ],

@@ -33,7 +33,11 @@ def test_keys_keep_their_homes_under_new_indices_and_gone_keys_leave(table):
 
 
 def test_the_same_keys_in_the_same_order_are_the_same_table(table):
-    assert with_keys(table, np.arange(5), 5) == table
+    same = with_keys(table, np.arange(5), 5)
+    for name in ("admitted", "offsets", "members", "replicas", "backup", "load", "after_loss", "cannot_fit"):
+        assert np.array_equal(getattr(same, name), getattr(table, name))
+    assert (same.keys, same.slots_used) == (table.keys, table.slots_used)
+    assert (same.warm_tokens, same.admitted_value, len(same.tenant_slots)) == (None, 0.0, 0)  # not known any more
     assert with_destinations(table, [0, 1, 2]) == table
 
 
@@ -47,8 +51,8 @@ def test_keys_that_cannot_fit_are_numbered_anew():
 @pytest.mark.parametrize(
     ("new", "keys", "message"),
     [
-        ([0, 1, 2], 5, r"new_index_of_old: expected whole numbers of shape \(5,\)"),
-        ([0.0, 1, 2, 3, 4], 5, "expected whole numbers"),
+        ([0, 1, 2], 5, r"new_index_of_old: expected shape \(5,\), got \(3,\)"),
+        ([0.0, 1, 2, 3, 4], 5, "whole numbers expected"),
         ([0, 1, 2, 3, 5], 5, r"new_index_of_old\[4\] = 5"),
         ([0, -2, 2, 3, 4], 5, r"new_index_of_old\[1\] = -2"),
         ([0, 1, 1, 3, 4], 5, "2 keys share the new index 1"),
@@ -78,13 +82,19 @@ def test_destinations_in_another_order_hold_the_same_keys(table):
 
 
 def test_a_destination_that_holds_nothing_may_be_left_out():
-    table = build_table([5.0], destinations=3, q_cap=9.0, slots=1, cold_load=[0.0, 1.0, 2.0])
+    table = build_table(
+        [5.0], destinations=3, q_cap=9.0, slots=1, cold_load=[0.0, 1.0, 0.0], available=[True, True, False]
+    )
     assert (table.members.tolist(), table.backup.tolist()) == ([0], [1])
     assert with_destinations(table, [1, 0]).members.tolist() == [1]
+    assert with_destinations(table, [1, 0]).imbalance == table.imbalance
     with pytest.raises(ValueError, match="destination 1 is left out, and is a backup"):
         with_destinations(table, [0, 2])
     with pytest.raises(ValueError, match="destination 0 is left out, and is a member"):
         with_destinations(table, [1, 2])
+    loaded = build_table([5.0], destinations=3, q_cap=9.0, slots=1, cold_load=[0.0, 1.0, 2.0])
+    with pytest.raises(ValueError, match="destination 2 is left out, and carries 2.0 requests/s"):
+        with_destinations(loaded, [1, 0])
 
 
 @pytest.mark.parametrize(
