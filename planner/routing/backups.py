@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -10,11 +13,13 @@ from planner.routing.kernels import heap_of, heap_pop, heap_push, heap_settle, i
 
 __all__ = ["plan_losses"]
 
+MANY = 200_000  # units from which on a second thread is worth its start
+
 
 @njit(cache=True, nogil=True)
 def _units_by_destination(
     rates: NDArray[np.float64], offsets: NDArray[np.int64], members: NDArray[np.int32], destinations: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
     """What each destination r holds, in row order: rows and their rates, at ``first[r]:first[r + 1]``.
 
     The rate of a row on several destinations is given as below 0 (no such row has rate 0).
@@ -25,7 +30,7 @@ def _units_by_destination(
     for r in range(destinations):
         first[r + 1] += first[r]
     at = first[:-1].copy()
-    rows = np.empty(len(members), dtype=np.int64)
+    rows = np.empty(len(members), dtype=np.int32)
     rate = np.empty(len(members))
     for row in range(len(offsets) - 1):
         alone = offsets[row + 1] - offsets[row] == 1
@@ -74,38 +79,27 @@ def _second_choice(
 
 
 @njit(cache=True, nogil=True)
-def plan_losses(
-    rates: NDArray[np.float64],
+def _lose_each(
+    begin: int,
+    end: int,
     offsets: NDArray[np.int64],
     members: NDArray[np.int32],
+    first: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    rate: NDArray[np.float64],
     available: NDArray[np.bool_],
     capacity: NDArray[np.float64],
     cold: NDArray[np.float64],
     load: NDArray[np.float64],
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Choose the backup of each row, and tell max/mean of the survivors after each single loss.
-
-    For each destination f, as if it were lost alone: its cold load spreads over the survivors in proportion to
-    capacity, as Flat-LB would do; its share of a key on several destinations goes to the others evenly; and its
-    other keys are placed by LPT (Algorithm 1) on the survivors, which gives their backups. So the backups of one
-    destination's keys are spread, and whichever one is lost, the survivors stay as even as LPT makes them. The
-    paper leaves a destination that dies inside an interval open.
-
-    Rows stand in descending rate. Cost: O(sum k log R + R^2 + sum k^2).
-
-    Returns
-    -------
-    int32[A], float64[R]
-        Backup of each row, -1 where there is none; imbalance after each loss, NaN where not available.
-    """
+    backup: NDArray[np.int32],
+    after_loss: NDArray[np.float64],
+) -> None:
+    """`plan_losses` for the destinations ``begin`` to ``end - 1``. No key has two lone homes: threads may share it."""
     destinations = len(load)
-    backup = np.full(len(rates), -1, dtype=np.int32)
-    after_loss = np.full(destinations, np.nan)
-    first, rows, rate = _units_by_destination(rates, offsets, members, destinations)
     uniform = is_uniform(capacity, available)
     val, who = np.empty(destinations), np.empty(destinations, dtype=np.int32)
     survives = available.copy()
-    for lost in range(destinations):
+    for lost in range(begin, end):
         if not available[lost]:
             continue
         survives[lost] = False
@@ -150,5 +144,44 @@ def plan_losses(
                 after[best] += rate[unit]
         after_loss[lost] = max_over_mean(after, capacity, survives)
         survives[lost] = True
+
+
+def plan_losses(
+    rates: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    members: NDArray[np.int32],
+    available: NDArray[np.bool_],
+    capacity: NDArray[np.float64],
+    cold: NDArray[np.float64],
+    load: NDArray[np.float64],
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Choose the backup of each row, and tell max/mean of the survivors after each single loss.
+
+    For each destination f, as if it were lost alone: its cold load spreads over the survivors in proportion to
+    capacity, as Flat-LB would do; its share of a key on several destinations goes to the others evenly; and its
+    other keys are placed by LPT (Algorithm 1) on the survivors, which gives their backups. So the backups of one
+    destination's keys are spread, and whichever one is lost, the survivors stay as even as LPT makes them. The
+    paper leaves a destination that dies inside an interval open.
+
+    Rows stand in descending rate. Cost: O(sum k log R + R^2 + sum k^2).
+
+    Returns
+    -------
+    int32[A], float64[R]
+        Backup of each row, -1 where there is none; imbalance after each loss, NaN where not available.
+    """
+    destinations = len(load)
+    backup = np.full(len(rates), -1, dtype=np.int32)
+    after_loss = np.full(destinations, np.nan)
+    held = _units_by_destination(rates, offsets, members, destinations)
+    rest = (offsets, members, *held, available, capacity, cold, load, backup, after_loss)
+    if len(members) < MANY or (os.cpu_count() or 1) < 2:
+        _lose_each(0, destinations, *rest)
+    else:
+        half = destinations // 2
+        other = threading.Thread(target=_lose_each, args=(0, half, *rest))
+        other.start()
+        _lose_each(half, destinations, *rest)
+        other.join()
     _second_choice(rates, offsets, members, available, capacity, load, backup)
     return backup, after_loss

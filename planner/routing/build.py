@@ -157,9 +157,13 @@ def choose(problem: Problem) -> Choice:
         # Only keys with k > 1 can be skipped, so no others than these and the `slots` largest can get a slot.
         several = int(np.count_nonzero(problem.rates > min(limit, ceiling)))
         keys = top_indices(problem.rates, several + problem.budget)
-        wanted, sizes = _sizes(problem.rates[keys], limit, ceiling, most)
-        taken = admit_in_order(keys, sizes, min(problem.budget, int(sizes.sum())))
-        return Choice(keys[taken], sizes[taken], np.sort(keys[wanted > most]), keys, sizes)
+        rates = problem.rates[keys]
+        wanted, sizes = _sizes(rates, limit, ceiling, most)
+        cannot_fit = np.sort(keys[wanted > most])
+        if int(sizes.sum()) <= problem.budget:
+            return Choice(keys, rates, sizes, cannot_fit, keys, sizes)
+        taken = admit_in_order(sizes, min(problem.budget, int(sizes.sum())))
+        return Choice(keys[taken], rates[taken], sizes[taken], cannot_fit, keys, sizes)
     wanted, sizes = _sizes(problem.rates, limit, ceiling, most)
     if problem.room is not None and problem.slot_tokens is not None:
         # A key that is too long for k destinations takes part in nothing.
@@ -179,14 +183,15 @@ def choose(problem: Problem) -> Choice:
     )
     admitted = chosen.admitted[top_indices(problem.rates[chosen.admitted])]
     reserved = np.isin(admitted, chosen.reserved, assume_unique=True)
-    return Choice(admitted, sizes[admitted], np.flatnonzero(wanted > most), chosen.order, sizes, reserved)
+    cannot_fit = np.flatnonzero(wanted > most)
+    return Choice(admitted, problem.rates[admitted], sizes[admitted], cannot_fit, chosen.order, sizes, reserved)
 
 
 def assign(problem: Problem) -> Assignment:
     """Size, admit and place."""
     choice = choose(problem)
     admitted, replicas = choice.admitted, choice.replicas
-    rates, offsets = problem.rates[admitted], offsets_of(replicas)
+    rates, offsets = choice.rates, offsets_of(replicas)
     cold = cold_load(problem, rates)
     if problem.room is not None:
         admitted, replicas, members, load = fill(problem, choice, cold)

@@ -110,15 +110,12 @@ def ascend(members: NDArray[np.int32], start: int, stop: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def admit_in_order(order: NDArray[np.int64], sizes: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
-    """Admit keys in ``order`` while the budget holds; one that does not fit is skipped (eq. 3).
-
-    ``sizes[i]`` is k of ``order[i]``.
-    """
-    admitted = np.empty(min(len(order), slots), dtype=np.int64)
+def admit_in_order(sizes: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
+    """Admit keys of such sizes in turn while the budget holds; one that does not fit is skipped (eq. 3)."""
+    admitted = np.empty(min(len(sizes), slots), dtype=np.int64)
     used = 0
     count = 0
-    for at in range(len(order)):
+    for at in range(len(sizes)):
         if used == slots:
             break
         if sizes[at] <= slots - used:

@@ -18,12 +18,14 @@ __all__ = ["Choice", "Places", "fill", "in_rows", "offsets_of"]
 class Choice:
     """Sizes, and what the budget of the whole fleet admits.
 
-    ``admitted`` int64[A] in descending rate, ``replicas`` int64[A] their k, ``cannot_fit`` int64[] as in
-    `RoutingTable`; ``order`` int64[M]: keys as the policy would take them. ``sizes`` is the k of every key, or, where
-    only the M keys of ``order`` could get a slot, of those (``in_order``). ``reserved`` bool[A]: admitted by a floor.
+    ``admitted`` int64[A] in descending rate, with their ``rates`` float64[A] and ``replicas`` int64[A] (k);
+    ``cannot_fit`` int64[] as in `RoutingTable`; ``order`` int64[M]: keys as the policy would take them. ``sizes`` is
+    the k of every key, or, where only the M keys of ``order`` could get a slot, of those (``in_order``). ``reserved``
+    bool[A]: admitted by a floor.
     """
 
     admitted: NDArray[np.int64]
+    rates: NDArray[np.float64]
     replicas: NDArray[np.int64]
     cannot_fit: NDArray[np.int64]
     order: NDArray[np.int64]

@@ -175,10 +175,9 @@ def _kept(problem: Problem, fresh: Assignment, held: Held) -> tuple[Assignment, 
     if problem.room is not None:
         # What the fleet admits, not what a plan from scratch found room for: a warm key may fit only where it is.
         choice = fresh.choice
-        rates = problem.rates[choice.admitted]
         draft = replace(
-            fresh, admitted=choice.admitted, rates=rates, offsets=offsets_of(choice.replicas),
-            replicas=choice.replicas, cold=cold_load(problem, rates),
+            fresh, admitted=choice.admitted, rates=choice.rates, offsets=offsets_of(choice.replicas),
+            replicas=choice.replicas, cold=cold_load(problem, choice.rates),
         )  # fmt: skip
     units, fleet, forced = _homes(problem, draft, held)
     place = units.home.copy()
