@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["hash_indices", "hash_names", "key_hashes", "mix64", "next_random"]
+__all__ = ["hash_indices", "hash_names", "key_hashes", "mix64", "next_random", "next_uniform"]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MUL_A = np.uint64(0xBF58476D1CE4E5B9)
@@ -31,6 +31,14 @@ def next_random(state: NDArray[np.uint64], below: int) -> np.int64:
     word = mix64(state[0])
     state[0] = state[0] + _STEP
     return np.int64(((word >> np.uint64(32)) * np.uint64(below)) >> np.uint64(32))
+
+
+@njit(cache=True, inline="always")
+def next_uniform(state: NDArray[np.uint64]) -> np.float64:
+    """Draw a number in ``[0, 1)`` and advance ``state`` (uint64[1]); SplitMix64."""
+    word = mix64(state[0])
+    state[0] = state[0] + _STEP
+    return np.float64(word >> np.uint64(11)) / 9007199254740992.0
 
 
 def hash_indices(indices: NDArray[np.integer], salt: int = 0) -> NDArray[np.uint64]:

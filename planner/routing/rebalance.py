@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from planner.routing.hashing import next_uniform
 from planner.routing.units import NOWHERE, Fleet, Units, holds, top_of
 
 __all__ = ["level", "moved_weight", "search", "swap"]
@@ -32,17 +33,6 @@ def _cost(weight: float, home: int, place: int, target: int) -> float:
     if home < 0 or place == target:
         return 0.0
     return (0.0 if target == home else weight) - (0.0 if place == home else weight)
-
-
-@njit(cache=True, nogil=True)
-def _next_random(state: NDArray[np.uint64]) -> float:
-    """Uniform in [0, 1): xorshift64*, the same on every machine."""
-    x = state[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    state[0] = x
-    return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) / 9007199254740992.0
 
 
 @njit(cache=True, nogil=True)
@@ -184,9 +174,7 @@ def swap(
     for unit in range(len(place) - 1, -1, -1):  # heaviest first in each list
         if weight[unit] > 0:
             _link(head, after, before, unit, place[unit])
-    state = np.array([np.uint64(seed) * np.uint64(2) + np.uint64(1)], dtype=np.uint64)
-    for _ in range(8):
-        _next_random(state)
+    state = np.array([np.uint64(seed)], dtype=np.uint64)
     left = budget - moved_weight(place, units)
     pairs = work[0]
     done = False
@@ -209,7 +197,7 @@ def swap(
         while unit >= 0 and pairs > 0:
             a = weight[unit]
             need = tokens[row_of[unit]]
-            pairs -= destinations
+            pairs -= destinations * (offsets[row_of[unit] + 1] - offsets[row_of[unit]])  # `holds` looks at all of a row
             for d in range(destinations):
                 if d == r or capacity[d] <= 0 or holds(place, offsets, row_of[unit], d):
                     continue
@@ -221,7 +209,7 @@ def swap(
                     score = cost / gain
                     score += 1e-9 * (load[d] + a) / limit[d]  # of equal ones the lightest destination
                     if noise > 0:
-                        score *= 1.0 + noise * _next_random(state)
+                        score *= 1.0 + noise * next_uniform(state)
                     if score < best_score or (score == best_score and gain > best_gain):
                         best_score, best_gain = score, gain
                         best_unit, best_to, best_back = unit, d, NOWHERE
@@ -229,7 +217,7 @@ def swap(
                 other = head[d]
                 while other >= 0:
                     b = weight[other]
-                    pairs -= 1
+                    pairs -= offsets[row_of[other] + 1] - offsets[row_of[other]]
                     if b < a and load[d] + a - b <= limit[d] and not holds(place, offsets, row_of[other], r):
                         back = tokens[row_of[other]]
                         both = cost + _cost(b, home[other], d, r)
@@ -237,7 +225,7 @@ def swap(
                             gain = min(a - b, excess)
                             score = both / gain
                             if noise > 0:
-                                score *= 1.0 + noise * _next_random(state)
+                                score *= 1.0 + noise * next_uniform(state)
                             if score < best_score:
                                 best_score, best_gain = score, gain
                                 best_unit, best_to, best_back = unit, d, other
