@@ -15,7 +15,7 @@ from planner.routing.problem import Problem
 from planner.routing.ranking import as_float, exact_sum, top_indices
 from planner.routing.table import RoutingTable
 
-__all__ = ["Assignment", "assign", "build_table", "choose", "cold_load", "finish", "replicas_needed"]
+__all__ = ["Assignment", "assign", "balance_ceiling", "build_table", "choose", "cold_load", "finish", "replicas_needed"]
 
 
 def replicas_needed(rates: NDArray[np.float64], q_cap: float, most: int) -> NDArray[np.int64]:
@@ -256,16 +256,34 @@ def cold_load(problem: Problem, admitted_rates: NDArray[np.float64]) -> NDArray[
     return left * (speeds / speeds.sum())
 
 
-def _ceiling(problem: Problem) -> float:
-    """Requests/s above which the balance target asks for a second destination; infinite without a target."""
-    if problem.balance_target is None:
+def balance_ceiling(
+    target: float | None,
+    *,
+    rates: NDArray[np.float64],
+    slots: int,
+    cold_load: NDArray[np.float64] | None,
+    capacity: NDArray[np.float64],
+) -> float:
+    """Requests/s above which a balance target asks for a second destination; infinite without one.
+
+    ``capacity`` is that of the available destinations.
+    """
+    if target is None:
         return np.inf
-    total = problem.exact_total
-    if problem.cold_load is not None:  # beside it come at most the rates that can be admitted
-        most = problem.rates[top_indices(problem.rates, problem.budget)]
-        total = exact_sum(problem.cold_load) + exact_sum(most)
-    mean = as_float(total) / float(problem.capacity[problem.available].sum())
-    return problem.balance_target * mean or np.inf  # no load, or next to none: nothing to balance
+    total = exact_sum(rates)
+    if cold_load is not None:  # beside it come at most the rates that can be admitted
+        total = exact_sum(cold_load) + exact_sum(rates[top_indices(rates, slots)])
+    return target * (as_float(total) / float(capacity.sum())) or np.inf  # no load, or next to none: nothing to balance
+
+
+def _ceiling(problem: Problem) -> float:
+    return balance_ceiling(
+        problem.balance_target,
+        rates=problem.rates,
+        slots=problem.budget,
+        cold_load=problem.cold_load,
+        capacity=problem.capacity[problem.available],
+    )
 
 
 def _sizes(

@@ -165,7 +165,16 @@ def explain_key(
     if not 0 <= key < table.keys:
         raise IndexError(f"key = {key}: the table has {table.keys} keys")
     given = checked(
-        table, rates, balance_target, prefix_tokens, slot_tokens, token_budget, tenants, tenant_quota, tenant_floor
+        table,
+        rates,
+        balance_target=balance_target,
+        cold_load=cold_load,
+        prefix_tokens=prefix_tokens,
+        slot_tokens=slot_tokens,
+        token_budget=token_budget,
+        tenants=tenants,
+        tenant_quota=tenant_quota,
+        tenant_floor=tenant_floor,
     )
     rate = float(given.rates[key])
     row = int(table.row[key])
@@ -173,7 +182,7 @@ def explain_key(
     reason, figures = (Reason.ADMITTED, {}) if admitted else why_not(table, given, key)
     now = table.members_of(key).tolist()
     was = _held(incumbent, key)
-    placed, following = ((), None) if not admitted else _placements(table, given, row, cold_load, was or ())
+    placed, following = ((), None) if not admitted else _placements(table, given, row, was or ())
     return KeyExplanation(
         key=key,
         keys=table.keys,
@@ -205,12 +214,12 @@ def _held(incumbent: RoutingTable | Collection[int] | None, key: int) -> tuple[i
 
 
 def _placements(
-    table: RoutingTable, given: Inputs, row: int, cold_load: ArrayLike | None, was: Collection[int]
+    table: RoutingTable, given: Inputs, row: int, was: Collection[int]
 ) -> tuple[tuple[Placement, ...], tuple[int, float] | None]:
     """Each member of a row with what stood there before; and the lightest destination that was left."""
     first, last = int(table.offsets[row]), int(table.offsets[row + 1])
     earlier = table.members[:first]
-    cold = cold_of(table, given, cold_load)
+    cold = cold_of(table, given)
     load = cold.copy()
     np.add.at(load, earlier, shares(table, given.rates)[:first])  # one by one, as they were placed
     count = np.bincount(earlier, minlength=table.destinations)
@@ -220,7 +229,7 @@ def _placements(
         held = np.repeat(given.slot_tokens[table.admitted[:row]], table.replicas[:row])
         used = np.bincount(earlier, weights=held, minlength=table.destinations)
         counts &= given.room - used >= given.slot_tokens[table.admitted[row]]
-    speeds = given.capacity if given.room is not None else given.capacity[given.available]
+    speeds = given.capacity[given.available]
     height = load if speeds.min() == speeds.max() else (load + share) / given.capacity
     members = table.members[first:last].tolist()
     counts[members] = True

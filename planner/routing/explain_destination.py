@@ -110,12 +110,12 @@ def explain_destination(
     """
     if not 0 <= r < table.destinations:
         raise IndexError(f"r = {r}: the table has {table.destinations} destinations")
-    given = checked(table, rates, slot_tokens=slot_tokens)
+    given = checked(table, rates, cold_load=cold_load, slot_tokens=slot_tokens)
     rows = np.repeat(np.arange(len(table.admitted)), table.replicas)[table.members == r]
     k = table.replicas[rows]
     share = given.rates[table.admitted[rows]] / k
     heaviest = np.lexsort((table.admitted[rows], -share))[:top]
-    cold = cold_of(table, given, cold_load)
+    cold = cold_of(table, given)
     whole = float(table.load[given.available].sum()) / float(given.capacity[given.available].sum())
     relative = float(table.load[r] / given.capacity[r])
     return DestinationExplanation(

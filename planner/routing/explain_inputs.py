@@ -22,6 +22,7 @@ class Inputs:
     available: NDArray[np.bool_]
     capacity: NDArray[np.float64]
     balance_target: float | None
+    cold_load: NDArray[np.float64] | None
     prefix_tokens: NDArray[np.float64] | None
     slot_tokens: NDArray[np.float64] | None
     room: NDArray[np.float64] | None  # KV tokens that each destination may keep warm
@@ -39,6 +40,7 @@ def checked(
     table: RoutingTable,
     rates: ArrayLike,
     balance_target: float | None = None,
+    cold_load: ArrayLike | None = None,
     prefix_tokens: ArrayLike | None = None,
     slot_tokens: ArrayLike | None = None,
     token_budget: ArrayLike | None = None,
@@ -48,19 +50,20 @@ def checked(
 ) -> Inputs:
     """Check the arguments; tables from before capacities were known took all destinations as equal and up."""
     vector = rate_vector("rates", rates, table.keys)
+    count = table.destinations
     saved = None if prefix_tokens is None else rate_vector("prefix_tokens", prefix_tokens, table.keys)
     held = saved if slot_tokens is None else rate_vector("slot_tokens", slot_tokens, table.keys)
     room = None
     if token_budget is not None:
         if held is None:
             raise ValueError("token_budget: needs prefix_tokens or slot_tokens")
-        room = rate_vector("token_budget", np.broadcast_to(np.asarray(token_budget), (table.destinations,)))
-    count = table.destinations
+        room = rate_vector("token_budget", np.broadcast_to(np.asarray(token_budget), (count,)))
     return Inputs(
         rates=vector,
         available=table.available if len(table.available) else np.ones(count, dtype=bool),
         capacity=table.capacity if len(table.capacity) else np.ones(count),
         balance_target=None if balance_target is None else positive("balance_target", balance_target, least=1.0),
+        cold_load=None if cold_load is None else rate_vector("cold_load", cold_load, count),
         prefix_tokens=saved,
         slot_tokens=held,
         room=room,
@@ -75,10 +78,10 @@ def shares(table: RoutingTable, rates: NDArray[np.float64]) -> NDArray[np.float6
     return np.repeat(rates[table.admitted] / np.maximum(table.replicas, 1), table.replicas)
 
 
-def cold_of(table: RoutingTable, given: Inputs, cold_load: ArrayLike | None) -> NDArray[np.float64]:
+def cold_of(table: RoutingTable, given: Inputs) -> NDArray[np.float64]:
     """Cold load of each destination: as given, else as the planner spreads it, else what the table leaves for it."""
-    if cold_load is not None:
-        return rate_vector("cold_load", cold_load, table.destinations)
+    if given.cold_load is not None:
+        return given.cold_load
     planned = np.bincount(table.members, weights=shares(table, given.rates), minlength=table.destinations)
     speeds = np.where(given.available, given.capacity, 0.0)
     left = as_float(max(0, exact_sum(given.rates) - exact_sum(given.rates[table.admitted])))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.routing.admission import admit
-from planner.routing.build import replicas_needed
+from planner.routing.build import balance_ceiling, replicas_needed
 from planner.routing.explain_inputs import Inputs
 from planner.routing.problem import MOST_SLOTS
 from planner.routing.table import RoutingTable
@@ -35,11 +35,14 @@ def planned_sizes(table: RoutingTable, given: Inputs, rates: NDArray[np.float64]
     """k of keys of these rates as the planner sizes them: eq. 2, clamped to the available, and the balance target."""
     most = int(given.available.sum())
     sizes = replicas_needed(rates, table.q_cap, most)
-    if given.balance_target is not None and table.total_rate > 0:
-        mean = table.total_rate / float(given.capacity[given.available].sum())
-        if (ceiling := given.balance_target * mean) > 0:
-            sizes = np.maximum(sizes, replicas_needed(rates, ceiling, most))
-    return sizes
+    ceiling = balance_ceiling(
+        given.balance_target,
+        rates=given.rates,
+        slots=table.slots,
+        cold_load=given.cold_load,
+        capacity=given.capacity[given.available],
+    )
+    return np.maximum(sizes, replicas_needed(rates, ceiling, most)) if ceiling < np.inf else sizes
 
 
 def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[str, Any]]:
