@@ -34,11 +34,14 @@ class Admission:
         All keys in the order in which the policy takes them, ties on the lower index.
     reserved : int64[F]
         The admitted keys that a tenant's floor made room for, ascending.
+    unit : {"rate", "slot", "token"}
+        What the order goes by: the rate itself, or the value per slot or per token.
     """
 
     admitted: NDArray[np.int64]
     order: NDArray[np.int64]
     reserved: NDArray[np.int64]
+    unit: str
 
 
 @dataclass
@@ -133,10 +136,11 @@ def admit(
     ``top_rate``
         In descending rate; a key that does not fit is skipped, a later one may still fit (eq. 3).
     ``density``
-        The same in descending value per unit of budget: per token (``k * slot_tokens``) with a token budget, else
-        per slot (``k``). A key that costs nothing goes first, one that is worth nothing last. Where the most
-        valuable key that fits is worth more than all that this takes, that key goes first instead. With one
-        budget and no quotas the result is therefore worth at least half of what any admission could reach.
+        The same in descending value per unit of budget: per slot (``k``); with a token budget also per token
+        (``k * slot_tokens``), whichever admits more value (ties: per token). A key that costs nothing goes first,
+        one that is worth nothing last. Where the most valuable key that fits is worth more than all that this
+        takes, that key goes first instead. With one budget and no quotas the result is therefore worth at least
+        half of what any admission could reach.
     ``exact``
         A set of the greatest value, a 0/1 knapsack; ties are settled as `best_by_slots` and `best_by_search`
         say. Keys that still fit, such as those of value 0, are then added in the order of density.
@@ -171,10 +175,8 @@ def admit(
         raise ValueError(f"admission = {policy!r}: expected one of {', '.join(ADMISSIONS)}")
     tenant_of, quota, floor = tenant_limits(tenants, tenant_quota, tenant_floor, len(rates), slots)
     cost = np.zeros(0) if token_budget is None else _token_cost(sizes, slot_tokens)
-    if policy == "top_rate":
-        order = top_indices(rates)
-    else:
-        order = _by_density(values, sizes.astype(np.float64) if token_budget is None else cost)
+    unit = "rate" if policy == "top_rate" else "slot" if token_budget is None else "token"
+    order = top_indices(rates) if policy == "top_rate" else _by_density(values, cost if len(cost) else sizes * 1.0)
     state = _State(
         *(sizes, cost, tenant_of, quota, slots, np.inf if token_budget is None else token_budget),
         taken=np.zeros(len(rates), dtype=bool),
@@ -189,12 +191,17 @@ def admit(
         scaled = np.where(_fits(start), values, 0.0)
         scaled = np.ldexp(scaled, -int(np.frexp(scaled.max(initial=0.0))[1]))
         state, order = _with_best_single(start, order, scaled, quota)
+        if unit == "token":
+            # Which of two limits binds is not known before: the other order may be worth more.
+            other, by_slot = _with_best_single(start, _by_density(values, sizes * 1.0), scaled, quota)
+            if exact_sum(scaled[other.taken & ~start.taken]) > exact_sum(scaled[state.taken & ~start.taken]):
+                state, order, unit = other, by_slot, "slot"
         if policy == "exact":
             state = _exact(start, state, scaled)
             state.take(order, quota)
     else:
         state.take(order, quota)
-    return Admission(np.flatnonzero(state.taken), order, reserved)
+    return Admission(np.flatnonzero(state.taken), order, reserved, unit)
 
 
 def _with_best_single(

@@ -108,7 +108,7 @@ def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[
     refusals = turn.refusals()
     if table.admission == "density" and Reason.SLOTS_GONE in refusals:
         del refusals[Reason.SLOTS_GONE]
-        refusals[Reason.PREFERRED] = _density(table, given, key, size, early & ~reserved, as_a_set=False)
+        refusals[Reason.PREFERRED] = _density(table, given, key, size, early & ~reserved, chosen.unit)
     return _one(refusals)
 
 
@@ -175,7 +175,8 @@ def _in_the_end(table: RoutingTable, given: Inputs, key: int, size: int) -> tupl
     if table.admission == "exact" and weighed and size <= table.slots:
         del refusals[weighed[0]]
         everything = np.ones(len(table.admitted), dtype=bool)
-        refusals[Reason.PREFERRED] = _density(table, given, key, size, everything, as_a_set=True)
+        unit = "slot" if given.room is None else "token"
+        refusals[Reason.PREFERRED] = _density(table, given, key, size, everything, unit, as_a_set=True)
     return _one(refusals)
 
 
@@ -195,18 +196,25 @@ def _values(given: Inputs) -> NDArray[np.float64]:
 
 
 def _density(
-    table: RoutingTable, given: Inputs, key: int, size: int, among: NDArray[np.bool_], *, as_a_set: bool
+    table: RoutingTable,
+    given: Inputs,
+    key: int,
+    size: int,
+    among: NDArray[np.bool_],
+    unit: str,
+    *,
+    as_a_set: bool = False,
 ) -> dict[str, Any]:
     keys = np.concatenate([table.admitted[among], [key]])
     cost = np.concatenate([table.replicas[among], [size]]).astype(np.float64)
-    if given.room is not None and given.slot_tokens is not None:
+    if unit == "token" and given.slot_tokens is not None:
         cost *= given.slot_tokens[keys]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         density = np.where(_values(given)[keys] > 0, _values(given)[keys] / cost, 0.0)
     return {
         "density": float(density[-1]),
         "lowest_density": float(density[:-1].min()) if len(density) > 1 else None,
-        "unit": "slot" if given.room is None else "token",
+        "unit": unit,
         "as_a_set": as_a_set,
     }
 

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.routing.build import Assignment, assign, cold_load, finish
+from planner.routing.kernels import max_over_mean
 from planner.routing.places import Places, in_rows, offsets_of
 from planner.routing.problem import Problem
+from planner.routing.ranking import as_float, exact_sum
 from planner.routing.rebalance import search
 from planner.routing.table import RoutingTable
 from planner.routing.units import NOWHERE, Fleet, Units, keep_members, place_new, recount, top_of
@@ -99,7 +101,8 @@ def replan(
     -------
     RoutingTable
         With ``moved`` (keys that lost a warm destination they still needed), ``moved_rate`` (requests/s of the
-        shares that moved), ``moved_keys`` (their indices, ascending) and, with ``prefix_tokens``, ``rewarm_tokens``.
+        shares that moved), ``moved_keys`` (their indices, ascending), ``cooled`` and ``cooled_rate`` (keys that lose
+        their warm slots, which no share of moves limits) and, with ``prefix_tokens``, ``rewarm_tokens``.
 
     Raises
     ------
@@ -139,9 +142,10 @@ def replan(
     target = factor * top_of(fleet._replace(load=fresh.load)) * (1 + SLACK)
     budget = np.inf if most is None or most == 1.0 else max(0.0, most * float(draft.rates.sum()) - forced)
     best = _balanced(place, units, fleet, target, budget)
+    goal = factor * float(max_over_mean(fresh.load, problem.capacity, problem.available))
     if best is None:
-        return _table(problem, fresh, _fresh_at_home(problem, fresh, held), held)
-    return _table(problem, draft, best, held)
+        return _table(problem, fresh, _fresh_at_home(problem, fresh, held), held, incumbent, goal)
+    return _table(problem, draft, best, held, incumbent, goal)
 
 
 @dataclass(frozen=True)
@@ -295,17 +299,25 @@ def _fresh_at_home(problem: Problem, fresh: Assignment, held: Held) -> NDArray[n
     return name[fresh.members].astype(np.int32)
 
 
-def _table(problem: Problem, plan: Assignment, place: NDArray[np.int32], held: Held) -> RoutingTable:
+def _table(
+    problem: Problem, plan: Assignment, place: NDArray[np.int32], held: Held, incumbent: RoutingTable, goal: float
+) -> RoutingTable:
     load = plan.cold.copy()
     prefix = np.zeros(0) if problem.prefix_tokens is None else problem.prefix_tokens
     rows, moved_rate, rewarm = recount(
         *(plan.admitted, plan.offsets, plan.rates, place, load, held.row, held.offsets, held.members, prefix)
     )
     table = finish(problem, replace(plan, members=place, load=load))
+    is_warm = np.zeros(len(problem.rates), dtype=bool)
+    is_warm[plan.admitted] = True
+    cooled = incumbent.admitted[~is_warm[incumbent.admitted]]
     return replace(
         table,
         moved=len(rows),
         moved_rate=moved_rate,
         moved_keys=np.sort(plan.admitted[rows]),
         rewarm_tokens=None if problem.prefix_tokens is None else rewarm,
+        cooled=len(cooled),
+        cooled_rate=as_float(exact_sum(problem.rates[cooled])),
+        target_imbalance=goal,
     )

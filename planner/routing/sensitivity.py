@@ -59,9 +59,10 @@ class Setting:
     churn_keys : float
         Share of the base's admitted keys that lose a destination which they had and still need, when this plan
         replaces the base: the plan at both factors 1 for the same head share. Each plan is from scratch, so this
-        is what a wrong input costs without `replan`. A key that is no longer admitted needs no destination.
+        is what a wrong input costs without `replan`. A key that is no longer admitted counts, too.
     churn_rate : float
-        Requests/s of the shares that lose their destination, over those of all keys that the base admits.
+        Requests/s of the shares that lose their destination, and of the keys that are no longer admitted, over those of
+        all keys that the base admits.
     """
 
     head_share: float | None
@@ -189,6 +190,7 @@ def _setting(
 ) -> Setting:
     lost = _lost_members(table, base)
     lost_rate = float((lost * (rates[table.admitted] / np.maximum(table.replicas, 1))).sum())
+    cooled = base.admitted[table.row[base.admitted] < 0]
     return Setting(
         head_share=share,
         held_share=float(rates.max()) / table.total_rate if table.total_rate > 0 else 0.0,
@@ -205,8 +207,8 @@ def _setting(
         replicated=int(np.count_nonzero(table.replicas > 1)),
         largest_k=int(table.replicas.max(initial=0)),
         cannot_fit=len(table.cannot_fit),
-        churn_keys=int(np.count_nonzero(lost)) / len(base.admitted) if len(base.admitted) else 0.0,
-        churn_rate=lost_rate / base.admitted_rate if base.admitted_rate > 0 else 0.0,
+        churn_keys=(np.count_nonzero(lost) + len(cooled)) / len(base.admitted) if len(base.admitted) else 0.0,
+        churn_rate=(lost_rate + float(rates[cooled].sum())) / base.admitted_rate if base.admitted_rate > 0 else 0.0,
     )
 
 

@@ -70,6 +70,12 @@ class RoutingTable:
         Warm slots that the keys of each tenant take; empty without tenants.
     tenant_rate : float64[T]
         Requests/s of the admitted keys of each tenant.
+    cooled : int
+        Keys that the incumbent keeps warm and this table does not; 0 without an incumbent.
+    cooled_rate : float
+        Requests/s of these keys now.
+    target_imbalance : float or None
+        What a replan was to bring the imbalance down to; None without an incumbent.
     rewarm_tokens : float or None
         Prefill tokens that it takes to warm the (key, member) pairs which the incumbent does not hold; None
         without ``prefix_tokens`` or without an incumbent.
@@ -103,6 +109,9 @@ class RoutingTable:
     tenant_slots: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     tenant_rate: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     rewarm_tokens: float | None = None
+    cooled: int = 0
+    cooled_rate: float = 0.0
+    target_imbalance: float | None = None
 
     def __post_init__(self) -> None:
         for each in fields(self):

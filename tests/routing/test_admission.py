@@ -124,24 +124,43 @@ def test_top_rate_equals_the_plain_rule(problem):
     assert (result.admitted.tolist(), result.reserved.tolist()) == plain_greedy(order, problem)
 
 
+def plain_density(order, problem):
+    return _after_floors(order, plain_greedy(order, problem)[1], problem)
+
+
 @settings(max_examples=300, deadline=None)
 @given(problem=problems())
-def test_density_equals_the_plain_rule_or_starts_with_a_key_that_is_worth_more_than_all_of_it(problem):
+def test_density_equals_the_plain_rule_per_token_or_per_slot_whichever_is_worth_more(problem):
     result = admit("density", **problem)
-    order = plain_order("density", problem)
-    admitted, reserved = plain_greedy(order, problem)
+    expected = plain_density(plain_order("density", problem), problem)
+    assert result.unit in ("slot", "token")
+    if result.unit == "slot" and "token_budget" in problem:
+        by_slot = plain_order("density", {k: v for k, v in problem.items() if k != "token_budget"})
+        other = _after_floors(by_slot, expected[2], problem)
+        assert worth(problem, other[1]) >= worth(problem, expected[1])
+        expected = other
+    assert result.order.tolist() == expected[0]
+    assert (result.admitted.tolist(), result.reserved.tolist()) == expected[1:]
+
+
+def _after_floors(order, reserved, problem):
+    """Greedy in the order, or with the most valuable key first where that is worth more than all of it."""
+
+    def greedy(first):
+        chosen = [*reserved, *first]
+        for b in order:
+            if b not in chosen and fits(problem, [*chosen, b]):
+                chosen.append(b)
+        return sorted(chosen)
+
+    admitted = greedy([])
     rest = [b for b in order if b not in reserved and fits(problem, [*reserved, b])]
     single = max(rest, key=lambda b: (problem["values"][b], -b), default=None)
     general = worth(problem, [b for b in admitted if b not in reserved])
     if single is not None and problem["values"][single] > general * (1 + 1e-12):
         order = [single, *(b for b in order if b != single)]
-        chosen = [*reserved, single]
-        for b in order:
-            if b not in chosen and fits(problem, [*chosen, b]):
-                chosen.append(b)
-        admitted = sorted(chosen)
-    assert result.order.tolist() == order
-    assert (result.admitted.tolist(), result.reserved.tolist()) == (admitted, reserved)
+        admitted = greedy([single])
+    return order, admitted, reserved
 
 
 @settings(max_examples=400, deadline=None)

@@ -312,6 +312,14 @@ def test_density_prefers_what_saves_more_per_slot_and_reports_the_gap():
     assert by_density.value_gap == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_token_budget_that_does_not_bind_leaves_the_order_by_slots_alone():
+    rates, tokens = [5.0, 4.0, 3.0, 1.0], [10.0, 100.0, 50.0, 400.0]
+    args = {"destinations": 2, "q_cap": 50.0, "slots": 2, "prefix_tokens": tokens, "admission": "density"}
+    by_slot = build_table(rates, **args)
+    assert build_table(rates, token_budget=1e6, **args).admitted.tolist() == by_slot.admitted.tolist() == [1, 3]
+    assert build_table(rates, token_budget=100, **args).admitted.tolist() == [1, 2]
+
+
 def test_tenants_share_the_slots_within_quota_and_above_floor():
     rates = [9.0, 8.0, 7.0, 6.0, 1.0, 0.5]
     table = build_table(

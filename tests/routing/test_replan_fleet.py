@@ -302,6 +302,16 @@ def test_a_warm_key_stays_where_its_tokens_still_fit(seed, fleet, keys):
             assert after.members_of(key).tolist() == before.members_of(key).tolist()
 
 
+def test_keys_that_lose_their_warm_slots_are_counted_though_nothing_moves():
+    before = build_table([4.0, 3.0, 2.0, 1.0], destinations=2, q_cap=10.0, slots=3)
+    after = replan(before, [4.0, 0.5, 2.0, 1.0], q_cap=10.0, slots=2)
+    assert after.admitted.tolist() == [0, 2]
+    assert (after.moved, after.moved_rate) == (0, 0.0)
+    assert (after.cooled, after.cooled_rate) == (1, 0.5)
+    fresh = build_table([4.0, 0.5, 2.0, 1.0], destinations=2, q_cap=10.0, slots=2)
+    assert after.target_imbalance == pytest.approx(1.02 * fresh.imbalance)
+
+
 def test_what_a_plan_has_to_warm_is_counted_in_tokens():
     before = build_table([4.0, 3.0, 2.0, 1.0], destinations=3, q_cap=10.0, slots=4)
     options = {"q_cap": 10.0, "slots": 5, "available": [True, True, False]}
