@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import IO, Any
 
+from django.conf import settings
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
@@ -12,14 +14,18 @@ MAX_DEPTH = 32
 
 
 class ShallowJSONParser(JSONParser):
-    """DRF's parser, where a body nested deeper than any of ours is a 400."""
+    """DRF's parser, where a body nested deeper than any of ours is a 400, and so is a name that stands twice."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """The parsed body."""
         try:
-            body: dict[str, Any] = super().parse(stream, media_type, parser_context)
+            encoding = (parser_context or {}).get("encoding", settings.DEFAULT_CHARSET)
+            text = stream.read().decode(encoding)
+            body: dict[str, Any] = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
+        except (ValueError, LookupError) as error:  # LookupError: an encoding that nobody knows
+            raise ParseError(f"JSON parse error - {error}") from error
         except RecursionError as error:
             raise ParseError("JSON parse error - nested too deeply") from error
         level: list[Any] = [body]
@@ -28,6 +34,20 @@ class ShallowJSONParser(JSONParser):
             if not level:
                 return body
         raise ParseError(f"JSON parse error - nested more than {MAX_DEPTH} deep")
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object; of a name that stands twice nobody can say which value counts."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the name {name[:80]!r} stands twice in one object")
+        found[name] = value
+    return found
 
 
 def _inside(item: Any) -> list[Any]:

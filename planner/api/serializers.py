@@ -8,10 +8,11 @@ from typing import Any
 from rest_framework import serializers
 
 from planner import models
+from planner.api.tenant_slots import SlotsOfTenants, refuse_strays
 from planner.routing import POLICIES
 from planner.routing.admission import ADMISSIONS
 from planner.services.fleets import MAX_WEIGHT, MIN_WEIGHT
-from planner.services.plan_options import MOST_SLOTS, MOST_TOKENS
+from planner.services.plan_options import MOST_TOKENS
 from planner.services.replays import ARRIVALS
 
 
@@ -285,17 +286,6 @@ class ReplayInput(ReplayOptions):
     plan = serializers.PrimaryKeyRelatedField(queryset=models.Plan.objects.all())
 
 
-class SlotsOfTenants(serializers.DictField):
-    child = serializers.IntegerField(min_value=0, max_value=MOST_SLOTS)
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(required=False, allow_null=True, **kwargs)
-
-    def get_value(self, dictionary: Any) -> Any:
-        """A form sends `name.tenant=slots`; a text under the bare name is refused, where DRF would overlook it."""
-        return dictionary[self.field_name] if self.field_name in dictionary else super().get_value(dictionary)
-
-
 class PlanInput(serializers.Serializer[Any]):
     fleet = FleetField()
     workload = serializers.PrimaryKeyRelatedField(queryset=models.Workload.objects.all())
@@ -339,6 +329,11 @@ class PlanInput(serializers.Serializer[Any]):
     )
     replay = ReplayOptions(required=False, allow_null=True)
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """What is accepted; a field that only looks like slots of tenants is refused, not dropped."""
+        refuse_strays(data)
+        return super().to_internal_value(data)
 
 
 class PlanOnlyInput(serializers.Serializer[Any]):

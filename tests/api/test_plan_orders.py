@@ -1,5 +1,7 @@
 """Ordering plans by the API: every option, and a pointer to each that cannot be used."""
 
+from urllib.parse import urlencode
+
 import pytest
 
 from planner.models import Plan
@@ -102,3 +104,67 @@ def test_a_form_sends_slots_by_tenant_after_a_dot_and_a_bare_text_is_refused(cli
     )
     plan = built(token.post(ADDRESS, {**body, "tenant_quota.acme": "2"}, format="multipart"))
     assert plan.parameters["tenant_quota"] == {"acme": 2}
+
+
+ODD = "key,rate,tenant\na,3,\nb,2,bolt\nc,1,a.b\n"
+
+
+@pytest.fixture
+def form(clients, cast, fleet):
+    """Order a plan by a form, of a workload whose tenants have odd names."""
+    workload, calibration = make.import_rates(cast, fleet, ODD), make.make_calibration(cast, fleet)
+    token = clients.token(cast.ada)
+
+    def post(*fields):
+        whole = [("fleet", fleet.slug), ("workload", workload.pk), ("calibration", calibration.pk), *fields]
+        return token.post(ADDRESS, urlencode(whole), content_type="application/x-www-form-urlencoded")
+
+    return post
+
+
+def test_a_form_names_tenants_with_any_characters_also_with_none(form):
+    sent = {"": 3, "a.b": 2}
+    fields = [(f"tenant_quota.{name}", count) for name, count in sent.items()]
+    plan = built(form(*fields, ("tenant_floor.a.b", 1)))
+    assert plan.parameters["tenant_quota"] == sent
+    assert plan.parameters["tenant_floor"] == {"a.b": 1}
+
+
+def test_a_line_break_in_a_tenant_of_a_form_is_read_as_part_of_its_name(form, problem):
+    told = problem(form(("tenant_quota.a.b\nc", 3)), 400, "invalid", "/tenant_quota")
+    assert r"no tenant 'a.b\nc'" in told["detail"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ([("tenant_quota[a.b]", 3)], "/tenant_quota[a.b]"),
+        ([("tenant_quotas.a.b", 3)], "/tenant_quotas.a.b"),
+        ([("tenant_floors", 3)], "/tenant_floors"),
+        ([("tenant_quota.a.b", 3), ("tenant_quota.a.b", 9)], "/tenant_quota/a.b"),
+        ([("tenant_quota.", 3), ("tenant_quota.", 3)], "/tenant_quota/"),
+        ([("tenant_floor.a.b", "many")], "/tenant_floor/a.b"),
+        ([("tenant_floor", ""), ("tenant_floor.a.b", 1)], "/tenant_floor"),
+    ],
+)
+def test_slots_in_a_form_are_taken_or_refused_and_never_dropped(form, problem, fields, pointer):
+    problem(form(*fields), 400, "invalid", pointer)
+    assert not Plan.objects.filter(kind="cacheroute").exists()
+
+
+def test_a_stray_field_of_json_is_refused_too(order, problem):
+    problem(order(tenant_quotas={"acme": 3}), 400, "invalid", "/tenant_quotas")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"tenant_quota": {"acme": 3, "acme": 9}}', "the name 'acme' stands twice"),
+        ('{"fleet": "alpha", "fleet": "beta"}', "the name 'fleet' stands twice"),
+        ('{"max_moved_share": NaN}', "NaN is not JSON"),
+        ('{"fleet": ', "JSON parse error"),
+    ],
+)
+def test_json_that_can_be_read_in_two_ways_is_refused(clients, cast, problem, body, words):
+    token = clients.token(cast.ada)
+    assert words in problem(token.post(ADDRESS, body, content_type="application/json"), 400, "parse-error")["detail"]
