@@ -11,7 +11,7 @@ from planner import models
 from planner.api.tenant_slots import SlotsOfTenants, refuse_strays
 from planner.routing import POLICIES
 from planner.routing.admission import ADMISSIONS
-from planner.services.fleets import MAX_WEIGHT, MIN_WEIGHT
+from planner.services.destination_rules import MAX_NAME_CHARS, MAX_URL_CHARS, MAX_WEIGHT, MIN_WEIGHT, is_number
 from planner.services.plan_options import MOST_TOKENS
 from planner.services.replays import ARRIVALS
 
@@ -180,10 +180,12 @@ class FleetField(serializers.SlugRelatedField[models.Fleet]):
 
 
 class FiniteFloat(serializers.FloatField):
-    """A float that JSON and the database can hold: DRF's takes "nan", and fails on whole numbers beyond floats."""
+    """A float that JSON and the database can hold: DRF's takes "nan", "1_0" and true, and fails beyond floats."""
 
     def to_internal_value(self, data: Any) -> float:
-        """The number; a validation error when it is not finite."""
+        """The number; a validation error when it is none, or not finite."""
+        if isinstance(data, bool) or (isinstance(data, str) and not is_number(data.strip())):
+            self.fail("invalid")
         try:
             value = float(super().to_internal_value(data))
         except OverflowError:
@@ -200,8 +202,9 @@ class Speed(FiniteFloat):
 
 
 class NewDestination(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=120)
-    url = serializers.CharField(max_length=500)
+    # Trimmed they would differ from what was sent: the service refuses blanks.
+    name = serializers.CharField(max_length=MAX_NAME_CHARS, trim_whitespace=False)
+    url = serializers.CharField(max_length=MAX_URL_CHARS, trim_whitespace=False)
     weight = Speed(default=1.0)
 
 

@@ -7,7 +7,6 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
@@ -18,16 +17,12 @@ from planner.digests import digest
 from planner.errors import Conflict, Invalid
 from planner.models import Destination, Fleet, Plan, Rollout, RolloutStep, ServingProfile
 from planner.services import audit, rights
+from planner.services.destination_rules import NewDestination, check_destination, check_weight
 from planner.services.locking import lock
 from planner.simulation import PROFILES
 
 RESERVED_SLUGS = ("new",)
 MAX_DESTINATIONS = 10_000
-# Speeds of destinations, as multiples of the one that q_cap was measured on.
-MIN_WEIGHT, MAX_WEIGHT = 0.01, 100.0
-
-# Name, URL and speed of a destination that is to be; without a speed it is 1.
-NewDestination = tuple[str, str] | tuple[str, str, float]
 
 
 def serving_profile(engine_profile: str, **overrides: Any) -> ServingProfile:
@@ -150,24 +145,17 @@ def _checked_destinations(
         name, url = row[:2]
         weight = row[2] if len(row) == 3 else 1.0
         place = f"destinations/{at}"
-        if not 0 < len(name) <= 120:
-            raise Invalid("destination names have 1 to 120 characters", field=f"{place}/name")
+        try:
+            check_destination(name, url, weight)
+        except Invalid as fault:
+            raise Invalid(fault.message, field=f"{place}/{fault.field}") from fault
         if name in before:
             raise Invalid(f"destination names must differ: {name!r} is there twice", field=f"{place}/name")
         if name in known:
             raise Conflict(f"this fleet has a destination named {name!r} already", code="exists", field=f"{place}/name")
-        if len(url) > 500 or not _is_http(url):
-            raise Invalid(f"{name}: {url[:80]!r} is no http or https address", field=f"{place}/url")
-        check_weight(weight, field=f"{place}/weight")
         before.add(name)
         rows.append((name, url, float(weight)))
     return rows
-
-
-def check_weight(weight: Any, field: str = "weight") -> None:
-    """Refuse what is no speed of a destination."""
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
-        raise Invalid(f"a speed is a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}", field=field)
 
 
 def _store_destinations(fleet: Fleet, rows: list[tuple[str, str, float]], *, first: int) -> list[Destination]:
@@ -175,21 +163,6 @@ def _store_destinations(fleet: Fleet, rows: list[tuple[str, str, float]], *, fir
         Destination(fleet=fleet, index=first + at, name=name, url=url, weight=weight)
         for at, (name, url, weight) in enumerate(rows)
     )
-
-
-def _is_http(url: str) -> bool:
-    """An address such as http://replica1:8000: clusters call their hosts by one word, so no dot is asked for."""
-    try:
-        parts = urlsplit(url)
-        return (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and parts.port != 0
-            and url.isprintable()
-            and " " not in url
-        )
-    except ValueError:
-        return False
 
 
 def check_policy(policy: dict[str, Any]) -> None:
@@ -343,15 +316,6 @@ def change_destination(
         after=after,
     )
     return destination
-
-
-def set_destination_state(
-    *, acting_user: User, destination: Destination, state: str, expected_version: int | None = None
-) -> Destination:
-    """`change_destination` of the state alone."""
-    return change_destination(
-        acting_user=acting_user, destination=destination, state=state, expected_version=expected_version
-    )
 
 
 def publish(fleet: Fleet) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from django.core.exceptions import ValidationError
 
-from planner.services.fleets import MAX_WEIGHT, MIN_WEIGHT, NewDestination
+from planner.errors import Invalid
+from planner.services.destination_rules import NewDestination, check_destination, speed_of
 
 DESTINATIONS_HELP = (
     "One a line: name, blank, URL, such as d00 http://10.0.0.1:8000. A speed may follow after another blank; "
@@ -31,41 +30,24 @@ def destination_lines(text: str) -> list[NewDestination]:
         parts = line.split()
         if not parts:
             continue
-        fault = _fault(parts)
-        if not fault and parts[0] in line_of:
-            fault = f"the name {parts[0]!r} stands on line {line_of[parts[0]]} too."
-        if fault:
-            faults.append(f"Line {at}: {fault}")
+        try:
+            row = _destination(parts)
+            if row[0] in line_of:
+                raise Invalid(f"the name {row[0]!r} stands on line {line_of[row[0]]} too")
+        except Invalid as fault:
+            faults.append(f"Line {at}: {fault.message}.")
             continue
-        line_of[parts[0]] = at
-        found.append((parts[0], parts[1], float(parts[2]) if len(parts) == 3 else 1.0))
+        line_of[row[0]] = at
+        found.append(row)
     if faults:
         more = [f"And {len(faults) - MOST_FAULTS} more lines."] if len(faults) > MOST_FAULTS else []
         raise ValidationError(faults[:MOST_FAULTS] + more)
     return found
 
 
-def _fault(parts: list[str]) -> str:
-    if not 2 <= len(parts) <= 3 or len(parts[0]) > 120:
-        return "write a name, a blank and a URL; a speed may follow."
-    if not _is_address(parts[1]):
-        return f"{parts[1][:60]!r} is not an http or https URL."
-    if len(parts) == 3 and not _is_speed(parts[2]):
-        return f"{parts[2][:40]!r} is not a speed from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}."
-    return ""
-
-
-def _is_address(url: str) -> bool:
-    """Whether it is an http(s) URL with a host; names inside a cluster need no dot."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and len(url) <= 500
-    except ValueError:
-        return False
-
-
-def _is_speed(text: str) -> bool:
-    try:
-        return MIN_WEIGHT <= float(text) <= MAX_WEIGHT
-    except ValueError:
-        return False
+def _destination(parts: list[str]) -> NewDestination:
+    if not 2 <= len(parts) <= 3:
+        raise Invalid("write a name, a blank and a URL; a speed may follow")
+    row = (parts[0], parts[1], speed_of(parts[2]) if len(parts) == 3 else 1.0)
+    check_destination(*row)
+    return row

@@ -10,12 +10,13 @@ from django import forms
 from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
 
+from planner.errors import Invalid
 from planner.ingest import FORMATS
 from planner.models import ApiToken, Fleet, Workload
 from planner.routing import POLICIES
 from planner.selectors.plan_page import policy_name
 from planner.services.audit import ACTIONS
-from planner.services.fleets import NewDestination
+from planner.services.destination_rules import NewDestination, speed_of
 from planner.services.replays import ARRIVALS, DEFAULT_POLICIES
 from planner.simulation import PROFILES
 from planner.web.destination_lines import DESTINATIONS_HELP, destination_lines
@@ -238,10 +239,21 @@ class AddDestinationsForm(Styled):
         return destination_lines(self.cleaned_data["destinations"])
 
 
+class SpeedField(forms.FloatField):
+    """A speed by the rule of the service; Django's own reading takes 1_0 for 10."""
+
+    def to_python(self, value: Any) -> Any:
+        """The speed."""
+        try:
+            return None if value in self.empty_values else speed_of(str(value).strip())
+        except Invalid as fault:
+            raise ValidationError(f"{fault.message[:1].upper()}{fault.message[1:]}.") from fault
+
+
 class SpeedForm(Styled):
     """How fast a destination is."""
 
-    weight = forms.FloatField(
+    weight = SpeedField(
         label="Speed",
         help_text="1 is the destination that q_cap was measured on; 2 takes twice its load. Approvals of plans that "
         "were made for another speed no longer count.",

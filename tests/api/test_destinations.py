@@ -47,7 +47,8 @@ def test_the_same_order_again_adds_nothing(clients, fleet):
     assert AuditEvent.objects.filter(action="fleet.destinations_added").count() == 1
 
 
-WRONG = [{"weight": w} for w in (0, -1, 1e9, "fast", None, [])]
+WRONG = [{"weight": w} for w in (0, -1, 1e9, "fast", None, [], True, "1_0", "٢")]
+WRONG += [{"name": " d4"}, {"name": "d\u202e4"}, {"url": "http://ada:secret@d4"}, {"url": " http://d4"}]
 WRONG += [{"name": ""}, {"name": "x" * 121}, {"url": "d4:8000"}, {"url": "http://" + "x" * 500}]
 
 
@@ -68,6 +69,11 @@ def test_a_speed_that_is_not_finite_is_a_400(clients, fleet, problem, weight):
         f"{API}/destinations/{row.pk}/", {"weight": weight}, format="multipart", headers={"If-Match": '"1"'}
     )
     problem(response, 400, "invalid", "/weight")
+
+
+def test_a_speed_may_be_written_as_text_in_a_form(clients, fleet):
+    assert clients.root.post(f"{API}/destinations/", new(fleet, weight="2.5e0"), format="multipart").status_code == 201
+    assert fleet.destinations.get(index=4).weight == 2.5
 
 
 def test_a_name_that_is_taken_is_a_409_and_no_fleet_a_400(clients, fleet, problem):

@@ -15,6 +15,12 @@ pytestmark = pytest.mark.django_db
 
 BAD_WEIGHTS = [0, 0.0, -1, 0.0099, 100.1, 1e9, 10**400, math.nan, math.inf, "fast", "2", True, [2]]
 NEW = ("d4", "http://127.0.0.1:9104")
+# Control signs, and those that turn the direction of writing or take no room; blanks that nobody sees.
+BAD_NAMES = ["d\n4", "d\t4", "\u202e4d", "d4\u200b", "d\u00a04", " d4", "d4 ", "d  4", " "]
+BAD_URLS = [
+    "http://ada:secret@d5", "http://ada@d5", "http://@d5", "http://d5:0", "http://d5:65536", "http://d 5", "//d5",
+    "http://d5/\u202e", "http://",
+]  # fmt: skip
 
 
 def weigh(cast, fleet, index, weight):
@@ -84,7 +90,7 @@ def test_operators_set_states_and_managers_speeds(cast, fleet):
         fleets.change_destination(acting_user=cast.vera, destination=row, state="down")
     row.refresh_from_db()
     assert (row.state, row.weight) == ("up", 1.0)
-    assert fleets.set_destination_state(acting_user=cast.linus, destination=row, state="down").state == "down"
+    assert fleets.change_destination(acting_user=cast.linus, destination=row, state="down").state == "down"
 
 
 def test_a_stale_version_is_refused(cast, fleet):
@@ -130,6 +136,8 @@ def test_an_index_is_never_given_again(cast, fleet):
         ([("x" * 121, NEW[1])], "destinations/0/name"),
         ([NEW, ("d5", "ftp://d5")], "destinations/1/url"),
         ([("d4", "http://" + "x" * 500)], "destinations/0/url"),
+        *[([(name, NEW[1])], "destinations/0/name") for name in BAD_NAMES],
+        *[([NEW, ("d5", url)], "destinations/1/url") for url in BAD_URLS],
     ],
 )
 def test_a_row_that_cannot_be_used_is_named(cast, fleet, rows, field):
@@ -142,6 +150,19 @@ def test_a_row_that_cannot_be_used_is_named(cast, fleet, rows, field):
             acting_user=cast.root, slug="new-one", name="New", destinations=rows, engine_profile="llama-3.1-8b-h100"
         )
     assert refusal.value.field == field
+
+
+def test_a_password_in_a_url_is_not_repeated(cast, fleet):
+    with pytest.raises(Invalid, match="without user and password") as refusal:
+        fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[("d4", "http://ada:secret@d4")])
+    assert "secret" not in refusal.value.message
+
+
+def test_one_blank_inside_a_name_and_any_script_are_fine(cast, fleet):
+    rows = [("rack 4", NEW[1]), ("Köln-端", "https://koeln:443/v1?x=a@b")]
+    assert [d.name for d in fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=rows)] == [
+        "rack 4", "Köln-端",
+    ]  # fmt: skip
 
 
 def test_a_name_that_the_fleet_has_is_taken(cast, fleet):
@@ -163,7 +184,7 @@ def test_only_managers_add_and_never_by_a_stale_page(cast, fleet):
         with pytest.raises(NotAllowed):
             fleets.add_destinations(acting_user=who, fleet=fleet, destinations=[NEW])
     weigh(cast, fleet, 0, 2)  # a destination's own version, not the fleet's
-    fleets.set_destination_state(acting_user=cast.linus, destination=fleet.destinations.get(index=0), state="down")
+    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=0), state="down")
     with pytest.raises(StaleVersion):
         fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW], expected_version=1)
     assert fleet.destinations.count() == make.DESTINATIONS

@@ -29,7 +29,8 @@ def test_lines_are_added_as_destinations(sign_in, cast: Cast, fleet: Fleet) -> N
 
 def test_every_wrong_line_is_named(sign_in, cast: Cast, fleet: Fleet) -> None:
     lines = ["a http://a", "b", "c c:8000", "d http://d fast", "e http://e 0", "f http://f nan", "g http://g 1e9", "",
-             "a http://a2", "h http://h inf", "i http://i 1 2"]  # fmt: skip
+             "a http://a2", "h http://h inf", "i http://i 1 2",
+             "j http://j:0", "k http://k 1_0", "l\u200b http://l"]  # fmt: skip
     page = sign_in(cast.root).post(
         reverse("destinations-add", args=[fleet.slug]), {"destinations": "\r\n".join(lines), "expected_version": 1}
     )
@@ -44,8 +45,25 @@ def test_every_wrong_line_is_named(sign_in, cast: Cast, fleet: Fleet) -> None:
         "Line 9: the name 'a' stands on line 1 too.",
         "Line 10: 'inf' is not a speed from 0.01 to 100.",
         "Line 11: write a name, a blank and a URL; a speed may follow.",
+        "Line 12: 'http://j:0' is not an http or https URL.",
+        "And 2 more lines.",
     ]
     assert fleet.destinations.count() == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("k http://k 1_0", "'1_0' is not a speed from 0.01 to 100."),
+        ("l\u200b http://l", "the name 'l\\u200b' holds characters that cannot be seen."),
+        ("m http://ada:secret@m", "write the URL without user and password: routers and the audit trail show it."),
+        ("n" * 121 + " http://n", "destination names have 1 to 120 characters."),
+    ],
+)
+def test_a_line_is_held_to_the_rule_of_the_service(sign_in, cast: Cast, fleet: Fleet, line: str, fault: str) -> None:
+    form = {"destinations": f"d4 http://d4\n{line}", "expected_version": 1}
+    page = sign_in(cast.root).post(reverse("destinations-add", args=[fleet.slug]), form)
+    assert page.context["form"].errors["destinations"] == [f"Line 2: {fault}"]
 
 
 def test_many_wrong_lines_are_counted_after_ten(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -79,7 +97,7 @@ def test_a_speed_is_set_and_shown_where_it_is_not_one(sign_in, cast: Cast, fleet
     assert root.get(reverse("destination-speed", args=[fleet.slug, 99])).status_code == 404
 
 
-@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "1e9", "1e400", "fast", ""])
+@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "1e9", "1e400", "fast", "", "1_0"])
 def test_what_is_no_speed_is_refused_beside_its_field(sign_in, cast: Cast, fleet: Fleet, weight: str) -> None:
     address = reverse("destination-speed", args=[fleet.slug, 1])
     page = sign_in(cast.root).post(address, {"weight": weight, "expected_version": "1"})
