@@ -66,7 +66,7 @@ def test_it_is_compressed_for_who_asks(router, fleet, canary):
 
 def test_a_destination_that_goes_down_is_a_new_version(router, cast, fleet):
     before = router.get(url(fleet)).json()
-    fleets.set_destination_state(acting_user=cast.linus, destination=fleet.destinations.get(index=2), state="down")
+    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=2), state="down")
     after = router.get(url(fleet)).json()
     assert after["version"] == before["version"] + 1
     assert after["digest"] != before["digest"]

@@ -74,7 +74,7 @@ def test_tenants_tokens_and_value_are_named_with_their_figures(cast, fleet):
     )
     names = [d.name for d in fleet.destinations.all()]
     for name in names[1:]:
-        fleets.set_destination_state(
+        fleets.change_destination(
             acting_user=cast.linus, destination=fleet.destinations.get(name=name), state="draining"
         )
     plan = plan_of(cast, fleet, csv, slots=9, tokens_per_destination=120)
@@ -103,7 +103,7 @@ def test_tenants_tokens_and_value_are_named_with_their_figures(cast, fleet):
 
 def test_against_its_incumbent_a_replan_names_what_a_key_left_even_where_that_is_gone(cast, fleet):
     first = plan_of(cast, fleet)
-    fleets.set_destination_state(acting_user=cast.linus, destination=fleet.destinations.get(index=1), state="draining")
+    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=1), state="draining")
     second = make.built_plan(cast, fleet, incumbent=first, slots_per_destination=2)
     told = explain(second, key="big")
     assert (told["was"], told["lost"], told["incumbent"]) == (["d0", "d1"], ["d1"], first.number)
@@ -133,7 +133,7 @@ def test_the_only_destination_and_one_with_halves_of_keys(cast, fleet):
         "no key has to go to its backup; d1 takes most" in explain(plan_of(cast, fleet), destination="d0")["sentence"]
     )
     for destination in fleet.destinations.exclude(index=0):
-        fleets.set_destination_state(acting_user=cast.linus, destination=destination, state="draining")
+        fleets.change_destination(acting_user=cast.linus, destination=destination, state="draining")
     told = explain(plan_of(cast, fleet), destination="d0")
     assert told["imbalance_after"] is None
     assert told["sentence"].endswith("It is the only one: without it nothing is left to serve.")

@@ -39,7 +39,7 @@ def test_destinations_that_are_not_up_take_nothing(cast, fleet):
     from planner.services import fleets
 
     drained = fleet.destinations.get(index=1)
-    fleets.set_destination_state(acting_user=cast.linus, destination=drained, state="draining")
+    fleets.change_destination(acting_user=cast.linus, destination=drained, state="draining")
     plan = make.built_plan(cast, fleet)
     assert plan.parameters["destinations"] == [0, 2, 3]
     assert len(plan.summary["load"]) == 3

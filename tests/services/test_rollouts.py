@@ -84,7 +84,7 @@ def test_a_plan_whose_table_is_lost_is_not_deployed(cast, fleet):
 def test_a_plan_for_four_destinations_is_not_deployed_on_one(cast, fleet):
     plan = make.approved_plan(cast, fleet)
     for destination in fleet.destinations.exclude(index=0):
-        fleets.set_destination_state(acting_user=cast.linus, destination=destination, state="down")
+        fleets.change_destination(acting_user=cast.linus, destination=destination, state="down")
     with pytest.raises(Conflict) as refusal:
         rollouts.start_rollout(acting_user=cast.linus, plan=plan)
     assert "the destinations that are up" in refusal.value.message

@@ -63,7 +63,7 @@ def test_the_result_is_json_without_nan_even_where_nothing_survives_a_loss(cast,
     from planner.services import fleets
 
     for destination in fleet.destinations.exclude(index=0):
-        fleets.set_destination_state(acting_user=cast.linus, destination=destination, state="draining")
+        fleets.change_destination(acting_user=cast.linus, destination=destination, state="draining")
     study = studied(cast, make.built_plan(cast, fleet))
     assert {row["worst_loss"] for row in study.results["settings"]} == {None}
     json.dumps(study.results, allow_nan=False)
