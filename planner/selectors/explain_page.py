@@ -84,6 +84,7 @@ def explain_page(
         "busiest": [row["key"] for row in plan.summary.get("top_keys", [])],
         "simulated_inputs": simulated_parts(plan),
         "study": study,
+        "other_code": study is not None and study.code_version != plan.code_version,
         "grid": _grid(study, head, metric) if study else None,
         "job": latest if latest is not None and latest.is_open else None,
         "failed": latest if latest is not None and latest.state in ("failed", "errored") else None,

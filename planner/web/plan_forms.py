@@ -64,9 +64,10 @@ class PlanForm(Styled):
     )
     max_imbalance_factor = forms.FloatField(
         required=False,
-        initial=DEFAULT_IMBALANCE_FACTOR,
         label="Balance given up to keep keys warm",
-        help_text="Times the max/mean of a plan from scratch: 1.02 gives up 2%.",
+        help_text="Times the max/mean of a plan from scratch: 1.02 gives up 2%. "
+        f"Left empty: {DEFAULT_IMBALANCE_FACTOR:g}.",
+        widget=forms.NumberInput(attrs={"placeholder": f"{DEFAULT_IMBALANCE_FACTOR:g}"}),
     )
     max_moved_share = forms.FloatField(
         required=False,
@@ -128,12 +129,12 @@ class PlanForm(Styled):
         self.fields["incumbent"].initial = live.plan_id if live else None
 
     def clean(self) -> dict[str, Any]:
-        """A plan from scratch has no use for what the page does not show then."""
+        """A plan from scratch has no use for the numbers of a replan: to drop one would be to order something else."""
         data: dict[str, Any] = self.cleaned_data
         if data.get("incumbent") is None and "incumbent" not in self.errors:
             for name in self.REPLAN:
-                self.errors.pop(name, None)
-                data[name] = None
+                if data.get(name) is not None:
+                    self.add_error(name, "Only a replan takes this: choose a plan to start from, or leave it empty.")
         data["admission"] = data.get("admission") or "top_rate"
         return data
 

@@ -9,7 +9,8 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.models import Fleet, Job, Plan
-from planner.services import calibrations
+from planner.services import calibrations, studies
+from planner.services.jobs import claimed
 from planner.tasks import run_study
 from tests import factories as make
 from tests.factories import Cast
@@ -76,10 +77,10 @@ def test_a_key_that_is_not_warm_shows_the_figures_of_the_reason(look) -> None:
 
 def test_a_destination_is_chosen_from_those_of_the_plan_and_its_keys_lead_on(look) -> None:
     _, body = look()
-    assert re.findall(r"<option>(d\d)</option>", body) == ["d0", "d1", "d2", "d3"]
+    assert re.findall(r'<option value="(d\d)">\1</option>', body) == ["d0", "d1", "d2", "d3"]
     _, body = look(destination="d2")
     assert "d2 carries 3.5 requests/s" in body
-    assert "<option selected>d2</option>" in body
+    assert '<option value="d2" selected>d2</option>' in body
     assert 'href="?key=mid"' in body
 
 
@@ -135,7 +136,41 @@ def test_a_planner_runs_the_study_and_reads_its_grid(sign_in, cast: Cast, fleet:
     assert body.count("base:</span> 87.5%") == 1
     worse = grid["rows"][0]["cells"][2]  # three slots: big and mid alone
     assert (worse["value"], worse["tone"]) == (12 / 16, "much-worse")
-    assert "Run the study" not in client.get(address(plan)).content.decode()
+    body = client.get(address(plan)).content.decode()
+    assert "Run the study" not in body
+    assert "Run again" in body
+    assert "Run again" not in look()[1]
+
+
+def test_a_study_is_run_again_and_a_later_failure_stands_beside_the_older_grid(
+    sign_in, cast: Cast, plan: Plan, look
+) -> None:
+    client = sign_in(cast.ada)
+    studied(plan, client)
+    studied(plan, client)
+    assert plan.studies.count() == 2
+    client.post(address(plan, "study-order"))
+    assert "Run again" not in client.get(address(plan)).content.decode()
+    with claimed(Job.objects.get(kind="study", state="queued").pk) as job:
+        studies.study_failed(job, message="the rates are gone", crashed=False)
+    page, body = look()
+    assert page.context["study"] == plan.studies.first()
+    assert re.search(r"The latest study failed, <time [^>]*>[^<]*</time>: the rates are gone", body)
+    assert "The figures below are of an earlier one." in body
+    assert page.context["grid"]["rows"]
+    assert "Run again" in client.get(address(plan)).content.decode()
+    studied(plan, client)
+    assert "The latest study failed" not in look()[1]
+
+
+def test_a_study_by_another_code_than_the_plan_says_so(sign_in, cast: Cast, plan: Plan, look) -> None:
+    studied(plan, sign_in(cast.ada))
+    assert "its base need not be this plan" not in look()[1]
+    study = plan.studies.first()
+    study.pk, study._state.adding, study.code_version = None, True, "0.1+older"
+    study.save(force_insert=True)
+    body = look()[1]
+    assert f"made by code 0.1+older and the plan by {plan.code_version}" in body
 
 
 @pytest.mark.parametrize(
@@ -176,7 +211,8 @@ def test_a_failed_study_says_why_and_may_be_run_again(sign_in, cast: Cast, fleet
     client = sign_in(cast.ada)
     studied(plan, client)
     body = client.get(address(plan)).content.decode()
-    assert "The latest study failed: tenant_floor[0] = 4" in body
+    assert ": tenant_floor[0] = 4" in body
+    assert "The latest study failed, " in body
     assert "Run the study" in body
 
 

@@ -95,7 +95,7 @@ def test_a_replan_is_ordered_with_its_two_numbers_and_from_scratch_needs_none(or
     plan = fleet.plans.latest("id")
     assert (plan.incumbent, plan.parameters["max_imbalance_factor"]) == (base, 1.1)
     assert plan.parameters["max_moved_share"] == 0.2
-    order(incumbent="", max_imbalance_factor="1.02", max_moved_share="what is hidden does not matter")
+    order(incumbent="", max_imbalance_factor="", max_moved_share="")
     plan = fleet.plans.latest("id")
     assert (plan.incumbent, plan.parameters["max_imbalance_factor"]) == (None, None)
     page = order(incumbent=base.pk, max_imbalance_factor="0.5")
@@ -105,6 +105,32 @@ def test_a_replan_is_ordered_with_its_two_numbers_and_from_scratch_needs_none(or
 
 
 def test_a_plan_of_another_fleet_or_without_a_table_cannot_be_chosen(order, cast: Cast, fleet: Fleet) -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "fault"),
+    [
+        ("max_imbalance_factor", "1.02", "Only a replan takes this"),
+        ("max_moved_share", "0", "Only a replan takes this"),
+        ("max_moved_share", "a tenth", "Enter a number"),
+    ],
+)
+def test_from_scratch_the_numbers_of_a_replan_are_refused_where_they_stand(
+    order, fleet: Fleet, field: str, value: str, fault: str
+) -> None:
+    page = order(incumbent="", **{field: value})
+    assert page.status_code == 400
+    (error,) = page.context["form"].errors[field]
+    assert error.startswith(fault)
+    assert error in page.content.decode()
+    assert not fleet.plans.filter(kind="cacheroute").exists()
+
+
+def test_the_form_sends_no_number_of_a_replan_unless_somebody_writes_one(sign_in, cast: Cast, fleet: Fleet) -> None:
+    make.built_plan(cast, fleet)
+    form = sign_in(cast.ada).get(reverse("plan-new", args=[fleet.slug])).context["form"]
+    assert [form[name].value() for name in form.REPLAN] == [None, None]
+    assert 'placeholder="1.02"' in str(form["max_imbalance_factor"])
+
+
     other = make.built_plan(cast, make.make_fleet(cast, "beta"))
     for plan in (other, fleet.plans.get(kind="flat")):
         assert "incumbent" in order(incumbent=plan.pk).context["form"].errors
