@@ -103,9 +103,12 @@ def moves(plan: Plan) -> dict[str, Any] | None:
     if plan.incumbent is None or plan.summary.get("moved_keys") is None:
         return None
     names = ("moved_keys", "moved_rate", "moved_share", "rewarm_tokens", "gone_keys")
+    later = ("cooled_keys", "cooled_rate", "cooled_share", "target_imbalance")  # plans from before these have none
     return {
         "incumbent": plan.incumbent,
         "factor": plan.parameters["max_imbalance_factor"],
         "most": plan.parameters["max_moved_share"],
         **{name: plan.summary[name] for name in names},
+        **{name: plan.summary.get(name) for name in later},
+        "imbalance": plan.summary["imbalance"],
     }

@@ -14,6 +14,7 @@ from typing import Any
 PASS, FAIL, MISSING = "pass", "fail", "missing"
 MIN_LOADS = 3
 MIN_SEEDS = 3
+REACHED = 0.99  # of the measured rate: loads are rounded
 MIN_REQUESTS = 1_000  # measured requests a cell: ten of them lie beyond the p99
 
 
@@ -74,11 +75,32 @@ def conservative_slots(evidence: Evidence, now: dt.datetime) -> Judgement:
         "imbalance": plan["imbalance"],
         "max_imbalance": policy["max_imbalance"],
         "cannot_fit": plan["cannot_fit"],
+        "most_held": plan["most_held"],
+        "peak_use": plan["peak_use"],
     }
+    if plan["most_held"] is None or plan["peak_use"] is None:
+        return Judgement(MISSING, "How many keys each destination holds is not known: build the plan again.", numbers)
+    if not plan["admitted"]:
+        return Judgement(FAIL, "The plan admits no key: it is Flat-LB under another name.", numbers)
     if plan["slots_per_destination"] > calibration["warm_slots"]:
         return Judgement(FAIL, "W is above the calibrated allocation: admitted keys would evict each other.", numbers)
     if plan["slots_per_destination"] >= calibration["slots_measured"] > 0:
         return Judgement(FAIL, "W is all that was measured, without a margin: that is not conservative.", numbers)
+    if plan["most_held"] >= calibration["slots_measured"] > 0:
+        held, measured = plan["most_held"], calibration["slots_measured"]
+        return Judgement(
+            FAIL,
+            f"One destination holds {held:,} keys and {measured:,} were measured to stay warm: they would evict each "
+            "other. Order the plan with a lower W.",
+            numbers,
+        )
+    if plan["peak_use"] > 1:
+        return Judgement(
+            FAIL,
+            f"One destination is planned at {plan['peak_use']:.0%} of q_cap times its speed: the fleet is too small "
+            "for these rates.",
+            numbers,
+        )
     if plan["slots_used"] > plan["slots"]:
         return Judgement(FAIL, "The plan uses more warm slots than its budget.", numbers)
     if plan["cannot_fit"]:
@@ -92,8 +114,9 @@ def conservative_slots(evidence: Evidence, now: dt.datetime) -> Judgement:
         )
     return Judgement(
         PASS,
-        f"{plan['slots_used']:,} of {plan['slots']:,} slots, W {plan['slots_per_destination']} of "
-        f"{calibration['slots_measured']} measured, planned max/mean {plan['imbalance']:.3f}.",
+        f"{plan['slots_used']:,} of {plan['slots']:,} slots, W {plan['slots_per_destination']} and at most "
+        f"{plan['most_held']} keys on a destination of {calibration['slots_measured']} measured, planned max/mean "
+        f"{plan['imbalance']:.3f}, at most {plan['peak_use']:.0%} of q_cap.",
         numbers,
     )
 
@@ -112,6 +135,8 @@ def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
         "earlier_replays": replay["earlier_replays"],
         "slo_p99_s": replay["slo_p99_s"],
         "refused": sum(row["refused"] for row in replay["cacheroute"]["loads"]),
+        "highest_load_rps": max(replay["loads_rps"]),
+        "workload_rps": evidence["workload"]["total_rps"],
     }
     policy = evidence["policy"]
     lacking = [p for p in ("flat-lb", "cacheroute") if p not in replay["policies"]]
@@ -121,6 +146,13 @@ def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
         return Judgement(
             MISSING,
             f"{len(replay['loads_rps'])} loads and {len(replay['seeds'])} seeds; the gate needs {MIN_LOADS} of each.",
+            numbers,
+        )
+    if max(replay["loads_rps"]) < REACHED * evidence["workload"]["total_rps"]:
+        return Judgement(
+            MISSING,
+            f"Replayed up to {max(replay['loads_rps']):g} requests/s; the rates were measured at "
+            f"{evidence['workload']['total_rps']:g}: replay that load too.",
             numbers,
         )
     if replay["measured_requests"] < MIN_REQUESTS:
@@ -256,19 +288,22 @@ def same_fingerprint(evidence: Evidence, now: dt.datetime) -> Judgement:
             f"The plan is for {len(planned)} destinations; those that are up now are {len(up)} or others.",
             numbers,
         )
-    # Evidence from before speeds were part of it has neither list.
-    speeds, speeds_now = evidence["plan"].get("capacity"), evidence.get("capacity_up")
+    speeds, speeds_now = evidence["plan"]["capacity"], evidence["capacity_up"]
     if speeds != speeds_now:
-        changed = [i for i, was, now in zip(planned, speeds or [], speeds_now or [], strict=False) if was != now]
+        changed = [i for i, was, now in zip(planned, speeds, speeds_now, strict=True) if was != now]
         return Judgement(
             FAIL,
             f"The speed of {len(changed)} of {len(planned)} destinations is not the one that the plan was made for: "
             "order another plan.",
             numbers | {"speeds_changed": changed[:10]},
         )
+    note = ""
+    replan = evidence["replan"]
+    if replan is not None and not replan["incumbent_is_live"]:
+        note = f" Plan {replan['incumbent']}, whose warm keys it keeps, is not live: more will be cold than it says."
     return Judgement(
         PASS,
-        "Model, precision, context, batching and cache allocation are those replayed; so are the destinations.",
+        "Model, precision, context, batching and cache allocation are those replayed; so are the destinations." + note,
         numbers,
     )
 

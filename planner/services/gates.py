@@ -10,10 +10,13 @@ from django.utils import timezone
 
 from planner.digests import digest
 from planner.errors import Conflict
-from planner.models import BASELINE, CANDIDATE, Destination, Fleet, GateEvaluation, GateItem, Plan, Replay
+from planner.models import BASELINE, CANDIDATE, Destination, Fleet, GateEvaluation, GateItem, Plan, Replay, Rollout
 from planner.services import audit, rights
 from planner.services.checklist import CHECKLIST, PASS, Judgement
 from planner.services.fleets import POLICY_FIELDS
+
+# Raise it when evidence gains or changes a field: what was judged before is then judged again, and told so.
+FORMAT = "cacheroute.evidence/2"
 
 
 def collect_evidence(plan: Plan) -> dict[str, Any]:
@@ -26,7 +29,7 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index").values_list("index", "weight"))
     summary = plan.summary
     return {
-        "format": "cacheroute.evidence/1",
+        "format": FORMAT,
         "fleet": fleet.slug,
         "destinations_up": [index for index, _ in up],
         "capacity_up": [weight for _, weight in up],
@@ -41,7 +44,10 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
             "slots_per_destination": plan.parameters["slots_per_destination"],
             "slots": plan.parameters["slots"],
             **{k: summary[k] for k in ("keys", "admitted", "slots_used", "imbalance", "cannot_fit", "admitted_share")},
+            # Plans that were built before these were known have none.
+            **{k: summary.get(k) for k in ("most_held", "peak_use", "worst_loss", "admission")},
         },
+        "replan": _replan(plan),
         "workload": {
             "id": workload.pk,
             "rates_digest": workload.rates.digest,
@@ -49,6 +55,7 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
             "measured_at": workload.measured_at.isoformat(),
             "measured_at_stated": bool(workload.parameters.get("measured_at_stated", True)),
             "simulated": workload.simulated,
+            "total_rps": workload.total_rps,
         },
         "calibration": {
             "id": calibration.pk,
@@ -69,6 +76,19 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
             "plan": plan.fingerprint,
             "replay": replay.fingerprint if replay else "",
         },
+    }
+
+
+def _replan(plan: Plan) -> dict[str, Any] | None:
+    """What a replan keeps and moves; and whether what it keeps warm is what serves now."""
+    if plan.incumbent is None or plan.incumbent.table is None:
+        return None
+    live = plan.fleet.rollouts.filter(state=Rollout.State.ACTIVE).values_list("plan_id", flat=True).first()
+    return {
+        "incumbent": plan.incumbent.number,
+        "incumbent_table": plan.incumbent.table.digest,
+        "incumbent_is_live": live == plan.incumbent_id,
+        **{k: plan.summary.get(k) for k in ("moved_share", "cooled_share", "rewarm_tokens")},
     }
 
 

@@ -17,6 +17,7 @@ from planner.services.plans import lock_plan, move
 _WORDS = {
     "destinations_up": "the destinations that are up",
     "capacity_up": "the speeds of the destinations",
+    "replan": "the live plan that it starts from",
     "fingerprints": "the serving profile",
     "policy": "the fleet's policy",
     "replay": "the replay",
@@ -56,6 +57,12 @@ def current_evaluation(plan: Plan) -> GateEvaluation:
         open_items = [str(item) for item in evaluation.items.exclude(verdict=PASS)]
         raise Conflict(f"the checklist does not pass: {'; '.join(open_items)}", code="gate-not-passed")
     evidence = gates.collect_evidence(plan)
+    if evaluation.evidence.get("format") != evidence["format"]:
+        raise Conflict(
+            "the checklist was evaluated by an older version of the console, which looked at less; somebody who may "
+            "plan has to evaluate it again",
+            code="evidence-stale",
+        )
     if digest(evidence) != evaluation.evidence_digest:
         changed = sorted(k for k in evidence if evidence[k] != evaluation.evidence.get(k))
         raise Conflict(

@@ -32,15 +32,18 @@ def passing():
         "policy": {"max_rates_age_days": 7, "max_imbalance": 1.5, "accept_simulated": False, "slo_p99_s": 3.5},
         "destinations_up": [0, 1, 2, 3],
         "capacity_up": [1.0, 1.0, 2.0, 1.0],
-        "workload": {"measured_at": "2026-03-13T10:00:00+00:00", "measured_at_stated": True, "simulated": False},
+        "workload": {"measured_at": "2026-03-13T10:00:00+00:00", "measured_at_stated": True, "simulated": False,
+                     "total_rps": 24.0},
         "calibration": {
             "source": "measured", "q_cap": 8.0, "q_cap_censored": "", "warm_slots": 48, "slots_measured": 60,
             "sweep_points": 8,
         },
         "plan": {
             "slots_per_destination": 48, "slots": 192, "slots_used": 190, "imbalance": 1.01, "cannot_fit": 0,
-            "destinations": [0, 1, 2, 3], "capacity": [1.0, 1.0, 2.0, 1.0],
+            "destinations": [0, 1, 2, 3], "capacity": [1.0, 1.0, 2.0, 1.0], "admitted": 190, "most_held": 50,
+            "peak_use": 0.7,
         },
+        "replan": None,
         "replay": {
             "policies": ["flat-lb", "cacheroute"], "loads_rps": [10, 20, 40], "seeds": [1, 2, 3], "slo_p99_s": 3.5,
             "synthetic_trace": None, "measured_requests": 16_000, "earlier_replays": 0,
@@ -105,6 +108,13 @@ def test_item_1_says_simulated_where_it_accepts_it():
         ({"plan__imbalance": 1.51}, FAIL),
         ({"plan__imbalance": 1.5}, PASS),
         ({"plan__cannot_fit": 1}, FAIL),
+        ({"plan__most_held": 59}, PASS),
+        ({"plan__most_held": 60}, FAIL),
+        ({"plan__most_held": None}, MISSING),
+        ({"plan__peak_use": 1.0}, PASS),
+        ({"plan__peak_use": 1.01}, FAIL),
+        ({"plan__peak_use": None}, MISSING),
+        ({"plan__admitted": 0, "plan__most_held": 0}, FAIL),
     ],
 )
 def test_item_2_wants_w_within_what_was_measured_and_the_load_balanced(changes, expected):
@@ -232,9 +242,6 @@ def test_item_6_fails_when_the_serving_profile_changed_since(what):
 def test_item_6_fails_when_a_destination_has_another_speed_than_was_planned_for():
     judged = verdict(checklist.same_fingerprint, capacity_up=[1.0, 1.0, 1.0, 1.0])
     assert (judged.verdict, judged.numbers["speeds_changed"]) == (FAIL, [2])
-    evidence = passing()  # as it was stored before speeds were part of it
-    del evidence["capacity_up"], evidence["plan"]["capacity"]
-    assert checklist.same_fingerprint(evidence, NOW).verdict == PASS
 
 
 def test_item_6_fails_when_other_destinations_are_up_than_were_planned():
@@ -249,3 +256,20 @@ def test_no_item_passes_on_empty_evidence():
     nothing = passing() | {"replay": None, "envelope": None}
     verdicts = [check(nothing, NOW).verdict for _, check in CHECKLIST]
     assert verdicts[2:5] == [MISSING] * 3
+
+
+def test_item_3_wants_the_measured_rate_among_the_replayed_loads():
+    assert verdict(checklist.shadow_replay, workload__total_rps=40.2).verdict == PASS
+    judged = verdict(checklist.shadow_replay, workload__total_rps=60.0)
+    assert judged.verdict == MISSING
+    assert "up to 40 requests/s" in judged.explanation
+
+
+def test_item_6_says_when_a_replan_starts_from_what_is_not_live():
+    replan = {"incumbent": 3, "incumbent_is_live": False}
+    judged = verdict(checklist.same_fingerprint, replan=replan)
+    assert judged.verdict == PASS
+    assert "Plan 3, whose warm keys it keeps, is not live" in judged.explanation
+    assert (
+        "not live" not in verdict(checklist.same_fingerprint, replan=replan | {"incumbent_is_live": True}).explanation
+    )

@@ -7,7 +7,7 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
-from planner.models import Approval, AuditEvent, Plan, Rollout
+from planner.models import Approval, AuditEvent, GateEvaluation, Plan, Rollout
 from planner.services import fleets, gates, reviews, rollouts
 from tests import factories as make
 
@@ -266,3 +266,33 @@ def test_a_hundred_approvals_at_once_count_each_person_once(cast):
     assert plan.approvals.values("approver").distinct().count() == 2
     plan.refresh_from_db()
     assert plan.state == Plan.State.APPROVED
+
+
+def test_evidence_of_an_older_version_of_the_console_is_named_as_that(cast, fleet):
+    plan = make.replayed_plan(cast, fleet)
+    latest = make.evaluation_of(plan)
+    GateEvaluation.objects.create(
+        plan=plan,
+        replay=latest.replay,
+        passed=True,
+        evidence={**latest.evidence, "format": "cacheroute.evidence/1"},
+        evidence_digest="0" * 64,
+    )
+    with pytest.raises(Conflict, match="evaluated by an older version of the console"):
+        reviews.submit_plan(acting_user=cast.ada, plan=plan)
+
+
+def test_an_approved_replan_is_stale_when_what_it_starts_from_is_not_live_any_more(cast, fleet):
+    live = make.approved_plan(cast, fleet)
+    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=live)
+    while rollout.state != Rollout.State.ACTIVE:
+        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
+    replan = make.replayed_plan(cast, fleet, incumbent=live)
+    evidence = make.evaluation_of(replan).evidence["replan"]
+    assert (evidence["incumbent"], evidence["incumbent_is_live"]) == (live.number, True)
+    reviews.submit_plan(acting_user=cast.ada, plan=replan)
+    digest = make.evaluation_of(replan).evidence_digest
+    reviews.approve_plan(acting_user=cast.grace, plan=replan, evidence_digest=digest)
+    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="p99")
+    with pytest.raises(Conflict, match="the live plan that it starts from"):
+        rollouts.start_rollout(acting_user=cast.linus, plan=Plan.objects.get(pk=replan.pk))
