@@ -27,6 +27,8 @@ class PlacementSerializer(serializers.Serializer[Any]):
     load_after = serializers.FloatField()
     rank = serializers.IntegerField(help_text="1: the lightest destination when the key came")
     among = serializers.IntegerField(help_text="Destinations that could have taken it")
+    capacity = serializers.FloatField(help_text="Relative speed of the destination")
+    level = serializers.FloatField(help_text="load_after / capacity, what decides where speeds differ")
     kept = serializers.BooleanField(help_text="The incumbent held the key there")
 
 
@@ -51,6 +53,8 @@ class KeyExplanationSerializer(serializers.Serializer[Any]):
     members = PlacementSerializer(many=True)
     next_destination = serializers.CharField(allow_null=True)
     next_load = NullableFloat(help_text="Load of the lightest destination that was left, requests/s")
+    next_level = NullableFloat(help_text="Where that one would have ended, per unit of speed")
+    uneven = serializers.BooleanField(help_text="The destinations differ in speed")
     backup = serializers.CharField(allow_null=True, help_text="Where it goes when all its destinations are lost")
     tenant = serializers.CharField(allow_null=True)
     incumbent = serializers.IntegerField(allow_null=True, help_text="Number of the plan that was replanned")
@@ -92,7 +96,8 @@ class DestinationExplanationSerializer(serializers.Serializer[Any]):
     relative_load = serializers.FloatField(help_text="Load / capacity over that of the fleet")
     busiest = HeldKeySerializer(many=True)
     imbalance_after = NullableFloat(help_text="Max/mean of the others after its loss")
-    receivers = ReceiverSerializer(many=True)
+    receivers = ReceiverSerializer(many=True, help_text="The 100 that take most")
+    receiver_count = serializers.IntegerField(help_text="All that take something")
 
 
 EXPLANATION = PolymorphicProxySerializer(

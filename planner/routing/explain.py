@@ -54,6 +54,8 @@ class Placement:
         key's tokens, do not count. Where capacities differ: where ``(load + share) / capacity`` ended lowest.
     among : int
         The destinations that did count.
+    capacity, level : float
+        Its relative speed, and ``load_after / capacity``: what the rule compares where speeds differ.
     kept : bool
         The incumbent held the key there.
     """
@@ -67,6 +69,8 @@ class Placement:
     load_after: float
     rank: int
     among: int
+    capacity: float
+    level: float
     kept: bool
 
 
@@ -94,9 +98,11 @@ class KeyExplanation:
         What makes the reason true, see `planner.routing.reasons.why_not`; empty for an admitted key.
     members : tuple of Placement
         Ascending destinations; empty for a key that is not admitted.
-    next_destination, next_load : int or None, float or None
-        The lightest destination that was left when its members were chosen, and its load then; None where all took
-        the key or nothing else could.
+    next_destination, next_load, next_level : int or None, float or None, float or None
+        The lightest destination that was left when its members were chosen, its load then, and where it would have
+        ended; None where all took the key or nothing else could.
+    uneven : bool
+        The available destinations differ in speed.
     backup : int or None
         Where it goes when all its members are lost; None where it has none.
     was, lost, gained : tuple of int, or None
@@ -117,6 +123,8 @@ class KeyExplanation:
     members: tuple[Placement, ...] = ()
     next_destination: int | None = None
     next_load: float | None = None
+    next_level: float | None = None
+    uneven: bool = False
     backup: int | None = None
     was: tuple[int, ...] | None = None
     lost: tuple[int, ...] | None = None
@@ -198,6 +206,8 @@ def explain_key(
         members=placed,
         next_destination=following[0] if following else None,
         next_load=following[1] if following else None,
+        next_level=following[2] if following else None,
+        uneven=len(set(given.capacity[given.available].tolist())) > 1,
         backup=int(table.backup[row]) if admitted and table.backup[row] >= 0 else None,
         was=was,
         lost=None if was is None else tuple(r for r in was if r not in now),
@@ -215,7 +225,7 @@ def _held(incumbent: RoutingTable | Collection[int] | None, key: int) -> tuple[i
 
 def _placements(
     table: RoutingTable, given: Inputs, row: int, was: Collection[int]
-) -> tuple[tuple[Placement, ...], tuple[int, float] | None]:
+) -> tuple[tuple[Placement, ...], tuple[int, float, float] | None]:
     """Each member of a row with what stood there before; and the lightest destination that was left."""
     first, last = int(table.offsets[row]), int(table.offsets[row + 1])
     earlier = table.members[:first]
@@ -247,9 +257,13 @@ def _placements(
             load_after=float(load[r] + share),
             rank=rank[r],
             among=len(order),
+            capacity=float(given.capacity[r]),
+            level=float((load[r] + share) / given.capacity[r]),
             kept=r in was,
         )
         for r in members
     )
     left = [int(r) for r in order if r not in members]
-    return placed, (left[0], float(load[left[0]])) if left else None
+    if not left:
+        return placed, None
+    return placed, (left[0], float(load[left[0]]), float((load[left[0]] + share) / given.capacity[left[0]]))

@@ -69,6 +69,11 @@ def _place(told: dict[str, Any], member: dict[str, Any]) -> str:
         return f", where it was warm already ({before} are there before it)"
     if member["rank"] > 1 or told["next_load"] is None:
         return f", which had {before}"
+    if told["uneven"]:
+        return (
+            f", which had {before} and with it ends lowest for its speed, at {amount(member['level'])} requests/s per "
+            f"unit of speed; on {told['next_destination']} it would have been {amount(told['next_level'])}"
+        )
     return f", the lightest then with {before}; next was {told['next_destination']} with {amount(told['next_load'])}"
 
 
@@ -158,7 +163,8 @@ def of_destination(told: dict[str, Any]) -> str:
     if not told["available"]:
         return f"{told['name']} takes nothing in this plan."
     text = (
-        f"{told['name']} carries {amount(told['load'])} requests/s, {told['relative_load']:.3f} times the mean: "
+        f"{told['name']} carries {amount(told['load'])} requests/s, {told['relative_load']:.3f} times the mean"
+        f"{' for its speed' if told['capacity'] != 1 else ''}: "
         f"{plural(told['keys'], 'warm key')} and {amount(told['cold'])} requests/s of cold traffic."
     )
     if not told["receivers"]:

@@ -360,3 +360,17 @@ def test_what_the_receivers_of_a_loss_carry_is_the_n_1_table(problem):
         after = np.array([x.load_after for x in told.receivers])
         if after.sum() > 0:
             assert told.imbalance_after == pytest.approx((after / speed).max() * speed.sum() / after.sum())
+
+
+def test_where_speeds_differ_it_tells_the_level_that_decided():
+    rates = [6.0, 4.0, 3.0]
+    table = build_table(rates, destinations=2, q_cap=50.0, slots=3, capacity=[1.0, 3.0])
+    # 6 / 3 = 2 on the fast one; then 4 / 1 against 10 / 3; then 3 / 1 against 13 / 3.
+    assert [table.members_of(key).tolist() for key in range(3)] == [[1], [1], [0]]
+    second = explain_key(table, rates, 1)
+    assert second.uneven
+    assert (second.members[0].capacity, second.members[0].load_before) == (3.0, 6.0)
+    assert second.members[0].level == pytest.approx(10 / 3)
+    assert second.members[0].rank == 1
+    assert (second.next_destination, second.next_load, second.next_level) == (0, 0.0, 4.0)
+    assert not explain_key(build_table(rates, destinations=2, q_cap=50.0, slots=3), rates, 1).uneven
