@@ -55,15 +55,17 @@ def test_an_admitted_key_shows_what_stood_there_before_and_what_was_next():
     assert (busiest.wanted, busiest.planned, busiest.cannot_fit) == (2, 2, False)
     assert (busiest.admitted, busiest.reason, busiest.figures) == (True, Reason.ADMITTED, {})
     assert busiest.members == (
-        Placement(1, 4.5, 0.25, 0, 0.0, 0.25, 4.75, rank=1, among=3, kept=False),
-        Placement(2, 4.5, 0.25, 0, 0.0, 0.25, 4.75, rank=2, among=3, kept=False),
+        Placement(1, 4.5, 0.25, 0, 0.0, 0.25, 4.75, rank=1, among=3, capacity=1.0, level=4.75, kept=False),
+        Placement(2, 4.5, 0.25, 0, 0.0, 0.25, 4.75, rank=2, among=3, capacity=1.0, level=4.75, kept=False),
     )
     assert (busiest.next_destination, busiest.next_load) == (0, 0.5)
     assert busiest.backup == 0
     # Key 2 (rate 2): destination 0 carries 3.5 by then, the others 4.75.
     third = explain_key(table, HAND, 2, cold_load=OPTIONS["cold_load"])
     assert third.rank == 3
-    assert third.members == (Placement(0, 2.0, 0.5, 1, 3.0, 3.5, 5.5, rank=1, among=3, kept=False),)
+    assert third.members == (
+        Placement(0, 2.0, 0.5, 1, 3.0, 3.5, 5.5, rank=1, among=3, capacity=1.0, level=5.5, kept=False),
+    )
     assert (third.next_destination, third.next_load) == (1, 4.75)
 
 
