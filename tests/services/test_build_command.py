@@ -6,6 +6,7 @@ import json
 import pytest
 from django.core.management import CommandError, call_command
 
+from planner.management.commands.build_plan import figures
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -66,3 +67,15 @@ def test_what_cannot_be_used_is_one_clear_line(ready, arguments, message):
     with pytest.raises(CommandError, match=message):
         build_plan(ready, *arguments)
     assert not ready.plans.filter(kind="cacheroute").exists()
+
+
+def test_the_outcome_says_what_the_page_says_first(cast, ready):
+    base = make.built_plan(cast, ready)
+    lines = figures(base)
+    assert "admitted   3 of 3 keys, 100.0% of requests, 3 of" in lines[0]
+    assert "at most    1 keys on a destination" in lines[3]
+    assert len(lines) == 4
+    replan = make.built_plan(cast, ready, incumbent=base, slots_per_destination=0)
+    assert figures(replan)[-1].endswith(
+        "0 keys move (0.0% of the warm rate), 3 lose their warm slots (100.0% of requests)"
+    )

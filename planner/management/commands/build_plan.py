@@ -52,7 +52,12 @@ class Command(PlannerCommand):
         tenants: dict[str, Any] = {"action": "append", "type": slots_of_tenant, "default": [], "metavar": "NAME=SLOTS"}
         parser.add_argument("--tenant-quota", help="most warm slots of a tenant; repeatable", **tenants)
         parser.add_argument("--tenant-floor", help="warm slots reserved for a tenant; repeatable", **tenants)
-        parser.add_argument("--replan-from", type=int, metavar="NUMBER", help="plan whose warm destinations are kept")
+        parser.add_argument(
+            "--replan-from",
+            type=int,
+            metavar="NUMBER",
+            help="plan whose warm destinations are kept (default: none, a plan from scratch)",
+        )
         parser.add_argument("--max-imbalance-factor", type=float, help="of a replan, to a fresh plan's (default: 1.02)")
         parser.add_argument("--max-moved-share", type=float, help="most of the admitted rate that may move")
         parser.add_argument("--note", default="")
@@ -85,10 +90,29 @@ class Command(PlannerCommand):
             wait_for(job, self.stderr.write)
             plan = Plan.objects.get(pk=plan.pk)
         self.say(
-            f"{plan} is {plan.get_state_display()}",
+            "\n".join([f"{plan} is {plan.get_state_display()}", *(figures(plan) if plan.summary else ())]),
             id=plan.pk,
             number=plan.number,
             state=plan.state,
             job=job.pk,
             summary=plan.summary,
         )
+
+
+def figures(plan: Plan) -> list[str]:
+    """What the plan's page says first, a line each."""
+    s = plan.summary
+    worst = "not known" if s["worst_loss"] is None else f"{s['worst_loss']:.4g}"
+    lines = [
+        f"  admitted   {s['admitted']:,} of {s['keys']:,} keys, {s['admitted_share']:.1%} of requests, "
+        f"{s['slots_used']:,} of {plan.parameters['slots']:,} slots",
+        f"  value      {s['value_gap']:.1%} below what no admission exceeds ({s['admission']})",
+        f"  max/mean   {s['imbalance']:.4g} planned, {worst} after the worst loss of one destination",
+        f"  at most    {s['most_held']:,} keys on a destination, {s['peak_use']:.0%} of its q_cap",
+    ]
+    if s["moved_keys"] is not None:
+        lines.append(
+            f"  against {s['incumbent']:<4}{s['moved_keys']:,} keys move ({s['moved_share']:.1%} of the warm rate), "
+            f"{s['cooled_keys']:,} lose their warm slots ({s['cooled_share']:.1%} of requests)"
+        )
+    return lines
