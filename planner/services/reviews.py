@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
@@ -42,6 +44,20 @@ def submit_plan(*, acting_user: User, plan: Plan, expected_version: int | None =
     return plan
 
 
+def changed_since(plan: Plan, evaluation: GateEvaluation) -> list[str]:
+    """What is not any more as it was judged, in words; empty while the evidence is still true."""
+    return _changed(gates.collect_evidence(plan), evaluation)
+
+
+def _changed(evidence: dict[str, Any], evaluation: GateEvaluation) -> list[str]:
+    if digest(evidence) == evaluation.evidence_digest:
+        return []
+    if evaluation.evidence.get("format") != evidence["format"]:
+        return ["what the console looks at"]
+    names = sorted(k for k in evidence if evidence[k] != evaluation.evidence.get(k))
+    return [_WORDS.get(name, name) for name in names]
+
+
 def current_evaluation(plan: Plan) -> GateEvaluation:
     """The latest evaluation, when it passed and its evidence is what would be collected and judged now.
 
@@ -63,11 +79,10 @@ def current_evaluation(plan: Plan) -> GateEvaluation:
             "plan has to evaluate it again",
             code="evidence-stale",
         )
-    if digest(evidence) != evaluation.evidence_digest:
-        changed = sorted(k for k in evidence if evidence[k] != evaluation.evidence.get(k))
+    if changed := _changed(evidence, evaluation):
         raise Conflict(
-            f"the evidence changed since it was judged ({', '.join(_WORDS.get(k, k) for k in changed)}); somebody who "
-            "may plan has to evaluate the checklist again",
+            f"the evidence changed since it was judged ({', '.join(changed)}); somebody who may plan has to evaluate "
+            "the checklist again",
             code="evidence-stale",
         )
     lapsed = [j.explanation for j in gates.judge(evidence) if j.verdict != PASS]
