@@ -4,6 +4,14 @@ import django.db.models.deletion
 import pgtrigger.compiler
 import pgtrigger.migrations
 from django.db import migrations, models
+from django.db.migrations.exceptions import IrreversibleError
+
+
+def refuse_while_there_are_replans(apps, schema_editor):
+    """Without the column a replan would be taken for a plan from scratch, which gives another table."""
+    replans = apps.get_model('planner', 'Plan').objects.filter(incumbent__isnull=False).count()
+    if replans:
+        raise IrreversibleError(f'{replans} plans are replans of others, and undoing this migration would forget of which')
 
 
 class Migration(migrations.Migration):
@@ -26,4 +34,6 @@ class Migration(migrations.Migration):
             model_name='plan',
             trigger=pgtrigger.compiler.Trigger(name='built_is_final', sql=pgtrigger.compiler.UpsertTriggerSql(condition='WHEN (OLD."table_id" IS NOT NULL)', func='RAISE EXCEPTION \'pgtrigger: Cannot update of "table_id", "parameters", "workload_id", "calibration_id", "incumbent_id", "fingerprint", "author_id" rows from % table\', TG_TABLE_NAME;', hash='3ff9cad4b703d4678a755f6bfab70ce656040a96', operation='UPDATE OF "table_id", "parameters", "workload_id", "calibration_id", "incumbent_id", "fingerprint", "author_id"', pgid='pgtrigger_built_is_final_9062d', table='planner_plan', when='BEFORE')),
         ),
+        # Last here, so the first to run backwards: before anything is dropped.
+        migrations.RunPython(migrations.RunPython.noop, refuse_while_there_are_replans),
     ]

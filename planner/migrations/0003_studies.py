@@ -5,6 +5,15 @@ import pgtrigger.compiler
 import pgtrigger.migrations
 from django.conf import settings
 from django.db import migrations, models
+from django.db.migrations.exceptions import IrreversibleError
+
+
+def refuse_while_there_are_studies(apps, schema_editor):
+    """Studies are results, written once and never deleted; their jobs are of a kind that older code does not know."""
+    studies = apps.get_model('planner', 'Study').objects.count()
+    jobs = apps.get_model('planner', 'Job').objects.filter(kind='study').count()
+    if studies or jobs:
+        raise IrreversibleError(f'{studies} studies and {jobs} jobs of studies are stored, which older code cannot keep')
 
 
 class Migration(migrations.Migration):
@@ -46,4 +55,6 @@ class Migration(migrations.Migration):
             model_name='study',
             trigger=pgtrigger.compiler.Trigger(name='no_delete', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot delete rows from % table', TG_TABLE_NAME;", hash='bb19163c1120d0c1fce869e289f4660f69cd92fc', operation='DELETE', pgid='pgtrigger_no_delete_5e283', table='planner_study', when='BEFORE')),
         ),
+        # Last here, so the first to run backwards: before anything is dropped.
+        migrations.RunPython(migrations.RunPython.noop, refuse_while_there_are_studies),
     ]

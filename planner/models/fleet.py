@@ -6,6 +6,9 @@ from django.db.models import F, Q
 from planner.models.base import Versioned
 from planner.models.serving import ServingProfile
 
+# Relative speeds that a destination may have, as the services check them.
+MIN_WEIGHT, MAX_WEIGHT = 0.01, 100.0
+
 
 class Fleet(Versioned):
     """A set of destinations behind one routing table, with the policy that its plans are judged by."""
@@ -66,7 +69,10 @@ class Destination(Versioned):
         constraints = [
             models.UniqueConstraint(F("fleet"), F("index"), name="destination_index_once_a_fleet"),
             models.UniqueConstraint(F("fleet"), F("name"), name="destination_name_once_a_fleet"),
-            models.CheckConstraint(condition=Q(weight__gt=0), name="destination_weight_positive"),
+            # NaN is above every number to PostgreSQL, so the upper bound refuses it too.
+            models.CheckConstraint(
+                condition=Q(weight__gte=MIN_WEIGHT, weight__lte=MAX_WEIGHT), name="destination_weight_in_range"
+            ),
             models.CheckConstraint(condition=Q(state__in=["up", "draining", "down"]), name="destination_state_known"),
         ]
 

@@ -8,6 +8,12 @@ from planner.models.base import TRANSITIONS, StateMachine, known_state
 from planner.models.fleet import Fleet
 
 
+class JobKind(models.TextChoices):
+    BUILD_PLAN = "build_plan", "build plan"
+    REPLAY = "replay", "replay"
+    STUDY = "study", "study"
+
+
 class JobState(StateMachine):
     QUEUED = "queued"
     RUNNING = "running"
@@ -20,11 +26,7 @@ class JobState(StateMachine):
 class Job(models.Model):
     """Long work. This row is the truth; the message in the broker is only a hint to look at it."""
 
-    class Kind(models.TextChoices):
-        BUILD_PLAN = "build_plan", "build plan"
-        REPLAY = "replay", "replay"
-        STUDY = "study", "study"
-
+    Kind = JobKind
     State = JobState
 
     OPEN = ("queued", "running")
@@ -32,7 +34,9 @@ class Job(models.Model):
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="jobs")
     kind = models.CharField(max_length=12, choices=Kind)
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
-    subject_id = models.PositiveBigIntegerField(null=True, help_text="Plan or replay that it works on")
+    subject_id = models.PositiveBigIntegerField(
+        null=True, help_text="The plan that it builds or studies, or the replay that it runs"
+    )
     payload = models.JSONField(default=dict)
     result = models.JSONField(default=dict)
     message = models.CharField(max_length=300, blank=True)
@@ -52,6 +56,7 @@ class Job(models.Model):
         ordering = ["-id"]
         constraints = [
             known_state(JobState, "job_state_known"),
+            known_state(JobKind, "job_kind_known", field="kind"),
             models.UniqueConstraint(
                 fields=["kind", "subject_id"],
                 condition=Q(state__in=["queued", "running"], subject_id__isnull=False),

@@ -74,6 +74,9 @@ class Plan(Versioned):
                 operation=pgtrigger.UpdateOf(
                     "table_id",
                     "parameters",
+                    "summary",
+                    "inputs_digest",
+                    "code_version",
                     "workload_id",
                     "calibration_id",
                     "incumbent_id",

@@ -3,6 +3,7 @@
 import datetime as dt
 import threading
 
+import pgtrigger
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
@@ -185,12 +186,14 @@ def test_of_many_equal_requests_at_once_one_is_done(clients, cast, fleet):
 
 def test_a_crash_is_no_answer(clients, cast, fleet):
     plan = make.built_plan(cast, fleet)
-    Plan.objects.filter(pk=plan.pk).update(summary={})  # a row that was altered by hand
+    with pgtrigger.ignore("planner.Plan:built_is_final"):  # a row that was altered by hand
+        Plan.objects.filter(pk=plan.pk).update(summary={})
     client = clients.ada
     client.raise_request_exception = False
     assert client.post(f"{API}/gates/", {"plan": plan.pk}, headers=KEY).status_code == 500
     assert not IdempotencyRecord.objects.exists()
-    Plan.objects.filter(pk=plan.pk).update(summary=plan.summary)
+    with pgtrigger.ignore("planner.Plan:built_is_final"):
+        Plan.objects.filter(pk=plan.pk).update(summary=plan.summary)
     assert client.post(f"{API}/gates/", {"plan": plan.pk}, headers=KEY).status_code == 201
 
 

@@ -1,11 +1,15 @@
 """What the database itself refuses, whoever asks."""
 
+import math
+
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.utils import InternalError
 
 from planner.errors import ArtifactLost
 from planner.models import Artifact, AuditEvent, GateItem, Job, Plan, Rollout
+from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
+from planner.services import destination_rules
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -74,6 +78,35 @@ def test_a_subject_has_one_open_job(cast, fleet):
     _, job = make.order_plan(cast, fleet)
     with refused("job_one_open_a_subject"), transaction.atomic():
         Job.objects.create(fleet=fleet, kind=job.kind, subject_id=job.subject_id, created_by=cast.ada)
+
+
+@pytest.mark.parametrize(
+    "change", [{"summary": {}}, {"inputs_digest": "0" * 64}, {"code_version": "another"}, {"parameters": {}}]
+)
+def test_what_a_built_plan_says_of_its_table_stays(cast, fleet, change):
+    plan = make.built_plan(cast, fleet)
+    with refused("Cannot update"), transaction.atomic():
+        Plan.objects.filter(pk=plan.pk).update(**change)
+    waiting, _ = make.order_plan(cast, fleet)
+    assert Plan.objects.filter(pk=waiting.pk).update(**change) == 1
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.0099, 100.1, math.inf, -math.inf, math.nan])
+def test_a_weight_is_a_number_from_a_hundredth_to_a_hundred(fleet, weight):
+    with refused("destination_weight_in_range"), transaction.atomic():
+        fleet.destinations.filter(index=0).update(weight=weight)
+
+
+def test_the_bounds_of_a_weight_are_weights_and_those_of_the_services(fleet):
+    assert (MIN_WEIGHT, MAX_WEIGHT) == (destination_rules.MIN_WEIGHT, destination_rules.MAX_WEIGHT)
+    for weight in (MIN_WEIGHT, MAX_WEIGHT):
+        assert fleet.destinations.filter(index=0).update(weight=weight) == 1
+
+
+def test_a_job_is_of_a_known_kind(cast, fleet):
+    _, job = make.order_plan(cast, fleet)
+    with refused("job_kind_known"), transaction.atomic():
+        Job.objects.filter(pk=job.pk).update(kind="lottery")
 
 
 def test_quorum_is_at_least_one(fleet):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pgtrigger
 import pytest
 from django.urls import reverse
 
@@ -104,7 +105,6 @@ def test_a_replan_is_ordered_with_its_two_numbers_and_from_scratch_needs_none(or
     ]
 
 
-def test_a_plan_of_another_fleet_or_without_a_table_cannot_be_chosen(order, cast: Cast, fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "fault"),
     [
@@ -131,6 +131,7 @@ def test_the_form_sends_no_number_of_a_replan_unless_somebody_writes_one(sign_in
     assert 'placeholder="1.02"' in str(form["max_imbalance_factor"])
 
 
+def test_a_plan_of_another_fleet_or_without_a_table_cannot_be_chosen(order, cast: Cast, fleet: Fleet) -> None:
     other = make.built_plan(cast, make.make_fleet(cast, "beta"))
     for plan in (other, fleet.plans.get(kind="flat")):
         assert "incumbent" in order(incumbent=plan.pk).context["form"].errors
@@ -151,14 +152,14 @@ def test_the_page_says_in_words_which_loss_is_worst(sign_in, cast: Cast, fleet: 
     assert body.count("! worst</span>") == 1
 
 
-def test_many_destinations_show_the_worst_losses_and_fold_the_others(sign_in, cast: Cast, fleet: Fleet) -> None:
-    for n in range(4, 12):
+def test_many_destinations_show_the_worst_losses_and_count_the_others(sign_in, cast: Cast, fleet: Fleet) -> None:
+    for n in range(4, 24):
         fleet.destinations.create(index=n, name=f"d{n}", url="http://127.0.0.1")
     page, body = page_of(sign_in, cast, make.built_plan(cast, fleet))
     found = page.context["facts"]["losses"]
-    after = [row["after"] for row in found["shown"] + found["more"]]
-    assert (len(found["shown"]), len(after)) == (8, 12)
-    assert after == sorted(after, reverse=True)
+    after = [row["after"] for row in found["shown"]]
+    assert (len(after), found["more"]) == (20, 4)
+    assert after == sorted(page.context["plan"].summary["after_loss"], reverse=True)[:20]
     assert "4 more, none worse" in body
 
 
@@ -207,7 +208,8 @@ def test_a_plan_from_before_these_figures_still_has_its_page(sign_in, cast: Cast
         "keys", "admitted", "admitted_rate", "admitted_share", "replicated", "cannot_fit", "slots_used", "imbalance",
         "load", "top_keys", "build_ms",
     )  # fmt: skip
-    Plan.objects.filter(pk=plan.pk).update(summary={name: plan.summary[name] for name in old})
+    with pgtrigger.ignore("planner.Plan:built_is_final"):
+        Plan.objects.filter(pk=plan.pk).update(summary={name: plan.summary[name] for name in old})
     page, body = page_of(sign_in, cast, plan)
     assert "built before the console worked it out" in body
     assert page.context["facts"]["admission"] == "By rate: the busiest keys first."
