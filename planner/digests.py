@@ -30,6 +30,7 @@ def code_version() -> str:
         "analysis",
         "routing",
         "simulation",
+        "artifacts.py",  # how a table is written decides its bytes, and so its digest
         "services/plan_tables.py",
         "services/traces.py",
         "services/verdicts.py",
