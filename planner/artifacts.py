@@ -120,13 +120,21 @@ def load_rate_vector(artifact: Artifact) -> np.ndarray:
 
 def load_prefix_tokens(artifact: Artifact) -> np.ndarray | None:
     """Prompt-prefix tokens of each key, where the rates came with them."""
-    table = load(artifact)
+    return prefix_tokens_of(load(artifact))
+
+
+def prefix_tokens_of(table: pa.Table) -> np.ndarray | None:
+    """As `load_prefix_tokens`, of rates that were loaded already."""
     return table.column("prefix_tokens").to_numpy() if "prefix_tokens" in table.column_names else None
 
 
 def load_tenants(artifact: Artifact) -> tuple[list[str], np.ndarray] | None:
     """Names of the tenants, sorted, and int64[keys] positions among them; None where the rates name none."""
-    table = load(artifact)
+    return tenants_of(load(artifact))
+
+
+def tenants_of(table: pa.Table) -> tuple[list[str], np.ndarray] | None:
+    """As `load_tenants`, of rates that were loaded already."""
     if "tenant" not in table.column_names:
         return None
     column = table.column("tenant").unify_dictionaries().combine_chunks()
@@ -179,6 +187,7 @@ def load_trace(artifact: Artifact) -> Trace:
 _TABLE_SCALARS = (
     "imbalance", "slots_used", "admitted_rate", "destinations", "q_cap", "slots", "total_rate", "keys", "warm_tokens",
     "moved", "moved_rate", "admission", "admitted_value", "value_bound", "rewarm_tokens",
+    "cooled", "cooled_rate", "target_imbalance",
 )  # fmt: skip
 _TABLE_ARRAYS: dict[str, Any] = {
     "load": np.float64, "cannot_fit": np.int64, "moved_keys": np.int64, "capacity": np.float64, "available": np.bool_,

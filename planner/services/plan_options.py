@@ -18,7 +18,6 @@ MOST_TENANTS = 10_000
 def checked(
     *,
     fleet: Fleet,
-    workload: Workload,
     calibration: Calibration,
     admission: str = "top_rate",
     balance_target: float | None = None,
@@ -32,6 +31,9 @@ def checked(
 ) -> dict[str, Any]:
     """The parameters of a build: all that it takes beside the rates and the incumbent's table.
 
+    What depends on the workload is checked by `check_workload`, before; here nothing is read from storage, so that
+    the fleet may be locked meanwhile.
+
     Members of the table will be positions in ``destinations``, the indices of the fleet's destinations that are up;
     ``capacity`` stands in the same order.
 
@@ -42,8 +44,6 @@ def checked(
     Conflict
         When no destination is up.
     """
-    if workload.fleet_id != fleet.pk:
-        raise Invalid("this workload belongs to another fleet", field="workload")
     if calibration.fleet_id != fleet.pk:
         raise Invalid("this calibration belongs to another fleet", field="calibration")
     if admission not in ADMISSIONS:
@@ -53,11 +53,11 @@ def checked(
     slots = calibration.warm_slots if slots_per_destination is None else slots_per_destination
     if not 0 <= slots <= MOST_SLOTS:
         raise Invalid("warm slots are a whole number from 0 to 1,000,000,000", field="slots_per_destination")
-    _check_tokens(workload, tokens_per_destination)
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index"))
     if not up:
         raise Conflict("no destination of this fleet is up, so there is nowhere to place a key")
-    _check_tenants(workload, tenant_quota or {}, tenant_floor or {}, slots * len(up))
+    if (reserved := sum((tenant_floor or {}).values())) > slots * len(up):
+        raise Invalid(f"{reserved:,} slots are reserved and the fleet has {slots * len(up):,}", field="tenant_floor")
     return {
         "admission": admission,
         "balance_target": balance_target,
@@ -93,30 +93,50 @@ def _replan_options(
     return {"incumbent": incumbent.number, "max_imbalance_factor": factor, "max_moved_share": max_moved_share}
 
 
-def _check_tokens(workload: Workload, tokens: int | None) -> None:
-    if tokens is None:
+def check_workload(
+    fleet: Fleet,
+    workload: Workload,
+    *,
+    tokens_per_destination: int | None = None,
+    tenant_quota: dict[str, int] | None = None,
+    tenant_floor: dict[str, int] | None = None,
+    **_: Any,
+) -> None:
+    """Check the options that speak of a workload's keys; other options of `checked` are left to it.
+
+    Reads the rates, which takes seconds for millions of keys: never call it with the fleet locked, for which
+    falling back would wait. Workloads do not change, so that the answer stays true.
+
+    Raises
+    ------
+    Invalid
+        For an option that cannot be used; `field` names it.
+    """
+    if workload.fleet_id != fleet.pk:
+        raise Invalid("this workload belongs to another fleet", field="workload")
+    if tokens_per_destination is None and not tenant_quota and not tenant_floor:
         return
-    if not 1 <= tokens <= MOST_TOKENS:
+    if tokens_per_destination is not None and not 1 <= tokens_per_destination <= MOST_TOKENS:
         raise Invalid("KV tokens are a whole number from 1 to 10^15", field="tokens_per_destination")
-    if artifacts.load_prefix_tokens(workload.rates) is None:
+    rates = artifacts.load(workload.rates)
+    if tokens_per_destination is not None and artifacts.prefix_tokens_of(rates) is None:
         raise Invalid(
             f"a token budget needs the prefix length of each key, and workload {workload.name} has none",
             field="tokens_per_destination",
         )
+    if tenant_quota or tenant_floor:
+        found = artifacts.tenants_of(rates)
+        _check_tenants(workload, None if found is None else set(found[0]), tenant_quota or {}, tenant_floor or {})
 
 
-def _check_tenants(workload: Workload, quota: dict[str, int], floor: dict[str, int], slots: int) -> None:
-    if not quota and not floor:
-        return
-    loaded = artifacts.load_tenants(workload.rates)
+def _check_tenants(workload: Workload, known: set[str] | None, quota: dict[str, int], floor: dict[str, int]) -> None:
     for field, wanted in (("tenant_quota", quota), ("tenant_floor", floor)):
         if not wanted:
             continue
-        if loaded is None:
+        if known is None:
             raise Invalid(f"workload {workload.name} does not say which tenant a key belongs to", field=field)
         if len(wanted) > MOST_TENANTS:
             raise Invalid(f"{MOST_TENANTS:,} tenants at most", field=field)
-        known = set(loaded[0])
         for tenant, count in wanted.items():
             if tenant not in known:
                 raise Invalid(f"workload {workload.name} has no tenant {tenant!r}", field=field)
@@ -129,5 +149,3 @@ def _check_tenants(workload: Workload, quota: dict[str, int], floor: dict[str, i
             raise Invalid(
                 f"{tenant!r}: {count:,} slots are reserved and {quota[tenant]:,} allowed", field="tenant_floor"
             )
-    if (reserved := sum(floor.values())) > slots:
-        raise Invalid(f"{reserved:,} slots are reserved and the fleet has {slots:,}", field="tenant_floor")

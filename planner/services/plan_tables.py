@@ -13,7 +13,7 @@ from planner.routing import RoutingTable, build_table, replan
 from planner.routing.renumber import with_destinations, with_keys
 
 # Tenants that a summary lists; the table itself has all of them.
-MOST_TENANTS = 100
+LISTED_TENANTS = 100
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,10 @@ def load_inputs(plan: Plan) -> Inputs:
     """The rates of the plan's workload, with prefix lengths and tenants where they are known."""
     workload = plan.workload
     assert workload is not None  # a database constraint of this kind of plan
-    key_names, rates = artifacts.load_rates(workload.rates)
-    names, tenants = artifacts.load_tenants(workload.rates) or ([], None)
-    return Inputs(key_names, rates, artifacts.load_prefix_tokens(workload.rates), names, tenants)
+    table = artifacts.load(workload.rates)
+    names, tenants = artifacts.tenants_of(table) or ([], None)
+    key_names, rates = table.column("key").to_pylist(), table.column("rate").to_numpy()
+    return Inputs(key_names, rates, artifacts.prefix_tokens_of(table), names, tenants)
 
 
 def build(plan: Plan, inputs: Inputs) -> Built:
@@ -51,8 +52,11 @@ def build(plan: Plan, inputs: Inputs) -> Built:
     Raises
     ------
     ValueError
-        As `build_table` and `replan` do.
+        As `build_table` and `replan` do; also when the plan's parameters name another incumbent than its row.
     """
+    row, ordered = plan.incumbent and plan.incumbent.number, plan.parameters.get("incumbent")
+    if row != ordered:
+        raise ValueError(f"incumbent: the plan was ordered with {ordered} and its row has {row}")
     if plan.incumbent is not None:
         return _replanned(plan, plan.incumbent, inputs)
     options = build_options(plan, inputs)
@@ -75,15 +79,16 @@ def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
     known = with_keys(before, new_index, len(inputs.key_names))
 
     weight = dict(zip(parameters["destinations"], plan.capacity, strict=True))
-    old = incumbent.parameters["destinations"]
-    union = old + [index for index in parameters["destinations"] if index not in old]
+    # Insertion order: the incumbent's first. Positions are looked up, since a fleet may have thousands.
+    union = list(dict.fromkeys([*incumbent.parameters["destinations"], *parameters["destinations"]]))
+    position = {index: at for at, index in enumerate(union)}
     available = np.array([index in weight for index in union])
     options = _options(parameters, inputs, [weight.get(index, 1.0) for index in union])
     options["max_imbalance_factor"] = parameters["max_imbalance_factor"]
     if parameters["max_moved_share"] is not None:
         options["max_moved_share"] = parameters["max_moved_share"]
     table = replan(known, inputs.rates, destinations=len(union), available=available, **options)
-    table = with_destinations(table, [union.index(index) for index in parameters["destinations"]])
+    table = with_destinations(table, [position[index] for index in parameters["destinations"]])
     return Built(table, inputs, gone_keys=len(before.admitted) - len(known.admitted))
 
 
@@ -150,7 +155,7 @@ def summary_of(plan: Plan, built: Built) -> dict[str, Any]:
         "worst_loss": worst,
         # The fleet's index of the destination whose loss that is.
         "worst_loss_destination": None if worst is None else plan.parameters["destinations"][losses.index(worst)],
-        "tenants": _tenants(built)[:MOST_TENANTS],
+        "tenants": _tenants(built)[:LISTED_TENANTS],
         "tenant_count": len(inputs.tenant_names),
         **_moves(plan, built),
     }

@@ -17,7 +17,7 @@ from planner.services import audit, jobs, plan_options, plan_tables, rights
 from planner.services.locking import lock
 
 # Figures of a built table that the audit trail keeps.
-REPORTED = ("admitted", "slots_used", "imbalance", "cannot_fit", "worst_loss", "moved_share")
+REPORTED = ("admitted", "slots_used", "imbalance", "cannot_fit", "worst_loss", "moved_share", "cooled_share")
 
 
 def lock_plan(pk: int, expected_version: int | None = None) -> Plan:
@@ -52,10 +52,10 @@ def order_plan(
     as the balance allows. The build is a job; with `replay` (see `replays.start_replay`) a replay follows it.
     """
     rights.require(acting_user, rights.PLAN)
+    # Before the lock: falling back takes it too, and must not wait for a large file.
+    plan_options.check_workload(fleet, workload, **options)
     fleet = lock(Fleet, fleet.pk)
-    parameters = plan_options.checked(
-        fleet=fleet, workload=workload, calibration=calibration, incumbent=incumbent, **options
-    )
+    parameters = plan_options.checked(fleet=fleet, calibration=calibration, incumbent=incumbent, **options)
     if replay is not None:
         from planner.services import replays
 
@@ -104,6 +104,8 @@ def build_plan(job: Job) -> None:
     """Run the build of a claimed job: load rates, run Algorithm 1 or a replan, store the table."""
     with transaction.atomic():
         plan = lock_plan(job.subject_id or 0)
+        if not _may_be_built(job, plan):
+            return
         if plan.state == Plan.State.QUEUED:
             move(plan, Plan.State.BUILDING)
     jobs.progress(job, 1, "rates loaded")
@@ -119,7 +121,7 @@ def build_plan(job: Job) -> None:
     summary = {**plan_tables.summary_of(plan, built), "build_ms": round(build_ms, 3)}
     with transaction.atomic():
         plan = lock_plan(plan.pk)
-        if not jobs.lock_mine(job) or plan.state != Plan.State.BUILDING:
+        if not _may_be_built(job, plan):
             return
         plan.table, plan.summary, plan.code_version = stored, summary, code_version()
         move(plan, Plan.State.BUILT, "table", "summary", "code_version")
@@ -135,6 +137,18 @@ def build_plan(job: Job) -> None:
         # In this transaction, so that whoever waits for the build never sees a gap before the replay's job.
         result |= _replay_next(job, plan)
         jobs.finish(job, Job.State.SUCCEEDED, result=result)
+
+
+def _may_be_built(job: Job, plan: Plan) -> bool:
+    """Whether the job is still ours and its locked plan waits for a table; a job that can do nothing is closed."""
+    if not jobs.lock_mine(job):
+        return False  # cancelled, or another worker has taken it over
+    if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
+        return True
+    if plan.state != Plan.State.CANCELLED:
+        raise JobFailed(f"{plan} is {plan.get_state_display()} already: there is nothing to build")
+    jobs.finish(job, Job.State.CANCELLED, error=f"{plan} was cancelled")
+    return False
 
 
 def _replay_next(job: Job, plan: Plan) -> dict[str, Any]:

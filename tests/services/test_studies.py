@@ -170,7 +170,7 @@ def test_messages_of_studies_name_their_own_task(cast, plan, monkeypatch):
     from planner.services import queue
 
     sent = []
-    monkeypatch.setattr(queue.current_app, "send_task", lambda name, args: sent.append((name, args)))
+    monkeypatch.setattr(queue.current_app, "send_task", lambda name, args, **_: sent.append((name, args)))
     job = studies.order_study(acting_user=cast.ada, plan=plan)
     queue.send_job(job)
     assert sent == [("planner.run_study", [job.pk])]

@@ -1,0 +1,116 @@
+"""The row of a job says what is done, whatever the message that led to it was called."""
+
+import pytest
+
+from planner import tasks
+from planner.models import AuditEvent, Job, Plan, ReplayCell, Study
+from planner.services import jobs, plans, queue, replays, studies
+from tests import factories as make
+
+pytestmark = pytest.mark.django_db
+
+TASKS = (tasks.build_plan, tasks.run_study)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_build_is_built_once(cast, fleet, task):
+    plan, job = make.order_plan(cast, fleet)
+    task(job.pk)
+    for again in TASKS:
+        again(job.pk)
+    assert Plan.objects.get(pk=plan.pk).state == Plan.State.BUILT
+    assert AuditEvent.objects.filter(action="plan.built").count() == 1
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (Job.State.SUCCEEDED, 1)
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_study_is_studied_once(cast, fleet, task):
+    plan = make.built_plan(cast, fleet)
+    job = studies.order_study(acting_user=cast.ada, plan=plan)
+    task(job.pk)
+    for again in TASKS:
+        again(job.pk)
+    assert Study.objects.get().plan == plan
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (Job.State.SUCCEEDED, 1)
+    assert Plan.objects.get(pk=plan.pk).version == plan.version
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_a_message_for_a_replay_runs_one_of_its_cells(cast, fleet, task):
+    plan = make.built_plan(cast, fleet)
+    row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+    task(job.pk)
+    assert row.cells.filter(state=ReplayCell.State.SUCCEEDED).count() == 1
+    assert row.cells.filter(state=ReplayCell.State.QUEUED).count() == row.cells.count() - 1
+    job.refresh_from_db()
+    assert (job.state, job.done) == (Job.State.RUNNING, 1)
+    while job.is_open:
+        task(job.pk)
+        job.refresh_from_db()
+    task(job.pk)
+    assert set(row.cells.values_list("attempt", flat=True)) == {1}
+    assert job.state == Job.State.SUCCEEDED
+    assert Plan.objects.get(pk=plan.pk).state == Plan.State.REPLAYED
+
+
+def test_a_message_for_no_job_does_nothing(cast, fleet):
+    for task in (*TASKS, tasks.run_cell):
+        task(10**9)
+    assert not Job.objects.exists()
+
+
+def test_every_kind_of_job_has_its_message_and_its_work():
+    assert set(queue.TASK_OF) | {Job.Kind.REPLAY} == set(Job.Kind)
+    assert set(tasks.WORK) | {Job.Kind.REPLAY} == set(Job.Kind)
+    names = {task.name for task in TASKS}
+    assert set(queue.TASK_OF.values()) == names
+
+
+def test_a_build_whose_plan_was_cancelled_without_its_job_is_cancelled(cast, fleet):
+    plan, job = make.order_plan(cast, fleet)
+    plans.move(plan, Plan.State.CANCELLED)
+    tasks.build_plan(job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.error) == (Job.State.CANCELLED, f"{plan} was cancelled")
+    plan.refresh_from_db()
+    assert (plan.state, plan.table) == (Plan.State.CANCELLED, None)
+
+
+def test_a_build_of_a_plan_that_has_its_table_fails_and_leaves_the_plan_alone(cast, fleet):
+    plan = make.built_plan(cast, fleet)
+    job = jobs.file_job(acting_user=cast.ada, fleet=fleet, kind=Job.Kind.BUILD_PLAN, subject_id=plan.pk)
+    tasks.build_plan(job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.error) == (Job.State.FAILED, f"{plan} is Built already: there is nothing to build")
+    assert Plan.objects.get(pk=plan.pk).version == plan.version
+
+
+def test_a_plan_that_was_cancelled_while_it_was_built_ends_its_job(cast, fleet, monkeypatch):
+    plan, job = make.order_plan(cast, fleet)
+    told = jobs.progress
+
+    def cancel_at_the_end(job, done, message=""):
+        if done == 2:
+            plans.move(plans.lock_plan(plan.pk), Plan.State.CANCELLED)
+        return told(job, done, message)
+
+    monkeypatch.setattr(jobs, "progress", cancel_at_the_end)
+    tasks.build_plan(job.pk)
+    job.refresh_from_db()
+    assert job.state == Job.State.CANCELLED
+    assert Plan.objects.get(pk=plan.pk).table is None
+
+
+@pytest.mark.parametrize("where", ["row", "parameters"])
+def test_a_replan_whose_incumbent_is_not_the_one_that_was_ordered_is_not_built(cast, fleet, where):
+    incumbent = make.built_plan(cast, fleet)
+    plan, job = make.order_plan(cast, fleet, incumbent=incumbent)
+    change = {"incumbent": None} if where == "row" else {"parameters": {**plan.parameters, "incumbent": None}}
+    Plan.objects.filter(pk=plan.pk).update(**change)
+    tasks.build_plan(job.pk)
+    job.refresh_from_db()
+    assert job.state == Job.State.FAILED
+    assert job.error.startswith("incumbent: the plan was ordered with")
+    assert Plan.objects.get(pk=plan.pk).state == Plan.State.FAILED
