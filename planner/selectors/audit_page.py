@@ -52,8 +52,8 @@ def audit_page(wanted: AuditFilter, before: int | None = None) -> AuditPage:
 
 
 def newest_events(fleet: Fleet, count: int) -> list[AuditEvent]:
-    """The tail of a fleet's trail."""
-    return list(fleet.audit_events.order_by("-id")[:count])
+    """The tail of a fleet's trail, without what changed."""
+    return list(fleet.audit_events.defer("before", "after").order_by("-id")[:count])
 
 
 TIMELINE = 100  # events that the page of a plan shows; the audit trail has all
@@ -66,7 +66,7 @@ def plan_timeline(plan: Plan) -> list[AuditEvent]:
     about |= Q(subject_type="rollout", subject_id__in=list(plan.rollouts.values_list("pk", flat=True)))
     # Falling back is the fleet's event, and the end of what was live then.
     about |= Q(action="fleet.fell_back", before__live__contains=[{"plan": plan.number}])
-    latest = AuditEvent.objects.filter(about, fleet=plan.fleet).order_by("-id")[:TIMELINE]
+    latest = AuditEvent.objects.filter(about, fleet=plan.fleet).defer("before", "after").order_by("-id")[:TIMELINE]
     return list(reversed(latest))
 
 

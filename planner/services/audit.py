@@ -8,7 +8,11 @@ from django.contrib.auth.models import User
 from django.db import models
 
 from planner.context import current_origin
+from planner.digests import digest
 from planner.models import AuditEvent, Fleet
+
+# Maps and lists of more entries are kept as their count, their digest and their first entries: the trail is for ever.
+MOST_ENTRIES, FIRST_ENTRIES = 200, 20
 
 # Every action that is recorded, with the words that a timeline shows.
 ACTIONS: dict[str, str] = {
@@ -57,7 +61,7 @@ def record(
     reason: str = "",
     evidence_digest: str = "",
 ) -> AuditEvent:
-    """Write one event. `acting_user` None is the system itself."""
+    """Write one event. `acting_user` None is the system itself; large values are kept as `condensed` leaves them."""
     if action not in ACTIONS:
         raise KeyError(f"{action} is not a registered audit action")
     here = current_origin()
@@ -72,8 +76,30 @@ def record(
         subject_type=subject._meta.model_name or "",
         subject_id=subject.pk,
         subject_label=str(subject)[:200],
-        before=before or {},
-        after=after or {},
+        before=_each_condensed(before or {}),
+        after=_each_condensed(after or {}),
         reason=reason,
         evidence_digest=evidence_digest,
     )
+
+
+def condensed(value: Any) -> Any:
+    """The value, where maps and lists of more than 200 entries became ``{"count", "sha256", "first"}``.
+
+    ``sha256`` is the digest of the whole (`planner.digests.digest`), so that it can be held against a copy; ``first``
+    has 20 entries, of a map as [name, value] in the order of names.
+    """
+    if not isinstance(value, dict | list | tuple):
+        return value
+    if len(value) <= MOST_ENTRIES:
+        return _each_condensed(value) if isinstance(value, dict) else [condensed(item) for item in value]
+    entries = [list(pair) for pair in sorted(value.items())] if isinstance(value, dict) else list(value)
+    return {
+        "count": len(value),
+        "sha256": digest(value),
+        "first": [condensed(entry) for entry in entries[:FIRST_ENTRIES]],
+    }
+
+
+def _each_condensed(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: condensed(value) for name, value in values.items()}

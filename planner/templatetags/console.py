@@ -60,10 +60,27 @@ def number(value: Any, digits: int = 3) -> str:
     return text or "0"
 
 
+# What of a stored change a page shows; the API has all of it.
+SHOWN_ENTRIES, SHOWN_CHARS = 20, 500
+
+
 @register.filter
 def compact(value: Any) -> str:
-    """A stored change as JSON, which people who read audit trails know."""
-    return json.dumps(value, ensure_ascii=False)
+    """A stored change as JSON, which people who read audit trails know; long lists, maps and texts are cut."""
+    return json.dumps(_cut(value), ensure_ascii=False)
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= SHOWN_CHARS else f"{value[:SHOWN_CHARS]}… ({len(value):,} characters)"
+    if isinstance(value, dict):
+        shown = {name: _cut(item) for name, item in list(value.items())[:SHOWN_ENTRIES]}
+        return shown | {"…": f"{len(value) - SHOWN_ENTRIES:,} more"} if len(value) > SHOWN_ENTRIES else shown
+    if isinstance(value, list):
+        shown_items = [_cut(item) for item in value[:SHOWN_ENTRIES]]
+        more = [f"… {len(value) - SHOWN_ENTRIES:,} more"] if len(value) > SHOWN_ENTRIES else []
+        return shown_items + more
+    return value
 
 
 @register.filter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 
 import pytest
 from django.db import connection
@@ -79,6 +80,23 @@ def test_the_trail_is_filtered_by_action_actor_fleet_and_day(sign_in, cast: Cast
     assert len(found(since=today.isoformat(), until=today.isoformat())) == 5
     assert found(since=(today + dt.timedelta(days=1)).isoformat()) == []
     assert "ordered a plan" in client.get(reverse("fleet-audit", args=[fleet.slug])).content.decode()
+
+
+def test_a_long_change_is_cut_on_the_page_and_whole_in_the_api(sign_in, cast: Cast, fleet: Fleet) -> None:
+    quotas = {f"tenant-{n:03d}": n for n in range(150)}
+    after = {"tenant_quota": quotas, "destinations": list(range(1000, 1021)), "note": "n" * 600, "few": {"a": 1}}
+    event = audit.record("plan.ordered", acting_user=cast.ada, fleet=fleet, subject=fleet, after=after)
+    client = sign_in(cast.vera)
+    body = html.unescape(client.get(reverse("audit")).content.decode())
+    assert '"tenant-019": 19, "…": "130 more"}' in body
+    assert "tenant-020" not in body
+    assert '1019, "… 1 more"]' in body
+    assert "n" * 500 + "… (600 characters)" in body
+    assert "n" * 501 not in body
+    assert '"few": {"a": 1}' in body
+    address = f"/api/v1/audit-events/{event.pk}/"
+    assert f'href="{address}"' in body
+    assert client.get(address).json()["after"] == after
 
 
 def test_a_filter_that_makes_no_sense_is_said_and_is_400(sign_in, cast: Cast) -> None:
