@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -14,16 +13,19 @@ import pyarrow.compute as pc
 
 from planner import artifacts
 from planner.errors import Conflict, Invalid
+from planner.ingest.common import MAX_KEY_CHARS
 from planner.models import Artifact, Plan
 from planner.routing import RoutingTable
 from planner.routing.explain import explain_destination, explain_key
 from planner.selectors import explanation_words as words
+from planner.selectors.alike import HEAD, closest
 
 # Names that are compared with one that nobody knows, and those that are offered for it.
-COMPARED = 1_000
+COMPARED = 500
 OFFERED = 5
-LONGEST_NAME = 1_000
+LONGEST_NAME = MAX_KEY_CHARS
 TOP_KEYS = 20
+TOP_RECEIVERS = 100
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def _further_names(plan: Plan, positions: list[int], own: int) -> dict[int, str]
 
 def _at(plan: Plan, table: RoutingTable, keys: Keys, names: list[str], name: str) -> dict[str, Any]:
     if name not in names:
-        alike = difflib.get_close_matches(name[:LONGEST_NAME], names[:COMPARED], OFFERED, 0.5) or names[:OFFERED]
+        alike = closest(name, names, OFFERED) or names[:OFFERED]
         raise Invalid(_unknown("destination", name, alike), field="destination")
     r = names.index(name)
     told = asdict(explain_destination(table, keys.rates, r, top=TOP_KEYS, slot_tokens=keys.prefix_tokens))
@@ -178,7 +180,9 @@ def _at(plan: Plan, table: RoutingTable, keys: Keys, names: list[str], name: str
     for row in told["receivers"]:
         row["destination"] = names[row["destination"]]
     told = {"kind": "destination", "name": name, **_json(told)}
-    return {**told, "sentence": words.of_destination(told)}
+    count = len(told["receivers"])
+    shown = {"receivers": told["receivers"][:TOP_RECEIVERS], "receiver_count": count}
+    return {**told, **shown, "sentence": words.of_destination(told)}  # the sentence counts all of them
 
 
 def _unknown(what: str, name: str, alike: list[str]) -> str:
@@ -189,7 +193,7 @@ def _unknown(what: str, name: str, alike: list[str]) -> str:
 
 def _alike(name: str, keys: Keys, table: RoutingTable) -> list[str]:
     """The closest of the keys that begin the same way for longest, and of the busiest that are admitted."""
-    name = name[:LONGEST_NAME]
+    name = name[:HEAD]
     low, high = 0, len(name)  # some key begins with name[:low]; none with name[: high + 1]
     while low < high:
         middle = (low + high + 1) // 2
@@ -200,8 +204,7 @@ def _alike(name: str, keys: Keys, table: RoutingTable) -> list[str]:
     found = [keys.name(key) for key in table.admitted[:COMPARED].tolist()]
     if low:
         found += keys.names.filter(pc.starts_with(keys.names, name[:low])).slice(0, COMPARED).to_pylist()
-    short = {text: text for text in found if len(text) <= LONGEST_NAME}
-    return difflib.get_close_matches(name, list(short), OFFERED, 0.5)
+    return closest(name, found, OFFERED)
 
 
 def _json(value: Any) -> Any:

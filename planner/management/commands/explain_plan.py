@@ -47,4 +47,6 @@ def _destination(told: dict[str, Any]) -> list[str]:
         f"{row['cold_rate']:.4g} cold"
         for row in told["receivers"]
     ]
+    if (more := told["receiver_count"] - len(told["receivers"])) > 0:
+        lines.append(f"  and {more:,} more")
     return lines
