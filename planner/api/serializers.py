@@ -75,6 +75,17 @@ class PlanSerializer(serializers.ModelSerializer[models.Plan]):
         exclude = ["table"]
 
 
+class PlanRowSerializer(PlanSerializer):
+    """A plan in a list, without what grows with the number of tenants, keys and destinations."""
+
+    parameters = serializers.JSONField(
+        source="short_parameters", read_only=True, help_text="Without tenant_quota and tenant_floor"
+    )
+    summary = serializers.JSONField(
+        source="short_summary", read_only=True, help_text="Without load, after_loss, top_keys and tenants"
+    )
+
+
 class ReplayCellSerializer(serializers.ModelSerializer[models.ReplayCell]):
     class Meta:
         model = models.ReplayCell

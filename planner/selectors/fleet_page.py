@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from django.db.models import F, Q
 
 from planner.artifacts import load_rates
 from planner.models import Artifact, Fleet, Plan, Workload
@@ -13,6 +14,8 @@ from planner.selectors.audit_page import newest_events
 from planner.selectors.home_page import live_rollouts, recent_jobs
 
 ROWS = 25
+SHOWN_DESTINATIONS = 100
+LONG = ("summary", "parameters")  # of plans: they grow with destinations and tenants
 
 
 def header(fleet: Fleet) -> dict[str, Any]:
@@ -25,14 +28,43 @@ def header(fleet: Fleet) -> dict[str, Any]:
     return {"fleet": fleet, "arms": arms, "canary": canary, "only_flat": only_flat}
 
 
-def fleet_page(fleet: Fleet) -> dict[str, Any]:
+def destinations_part(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, Any]:
+    """The destinations whose name or URL holds a text, a hundred at a time from position `start`, and their count.
+
+    `previous` and `next` are the positions where the neighbouring parts begin, None where there is none.
+    """
+    rows = fleet.destinations.order_by("index")
+    total = rows.count()
+    found = rows.filter(Q(name__icontains=named) | Q(url__icontains=named)) if named else rows
+    count = found.count() if named else total
+    shown = list(found[start : start + SHOWN_DESTINATIONS])
+    return {
+        "rows": shown,
+        "total": total,
+        "count": count,
+        "named": named,
+        "first": start + 1,
+        "last": start + len(shown),
+        "previous": max(0, start - SHOWN_DESTINATIONS) if start else None,
+        "next": start + SHOWN_DESTINATIONS if start + SHOWN_DESTINATIONS < count else None,
+        "search": total > SHOWN_DESTINATIONS,
+    }
+
+
+def fleet_page(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, Any]:
     """Everything of the fleet's own page but its header."""
     return {
-        "destinations": list(fleet.destinations.order_by("index")),
+        "destinations": destinations_part(fleet, named, start),
         "workloads": list(fleet.workloads.select_related("created_by")[:ROWS]),
         "calibrations": list(fleet.calibrations.select_related("created_by", "serving_profile")[:ROWS]),
         "plans": list(
-            fleet.plans.select_related("workload", "author").defer("workload__shape", "workload__notices")[:ROWS]
+            fleet.plans.select_related("workload", "author")
+            .defer("workload__shape", "workload__notices", *LONG)
+            .annotate(
+                admitted=F("summary__admitted"),
+                planned_imbalance=F("summary__imbalance"),
+                slots_used=F("summary__slots_used"),
+            )[:ROWS]
         ),
         "jobs": recent_jobs(fleet),
         "events": newest_events(fleet, 10),
@@ -47,7 +79,7 @@ def workload_page(workload: Workload) -> dict[str, Any]:
         "workload": workload,
         "curve": curve,
         "dominant": [n for n in workload.notices if n["code"] == "one-key-dominates"],
-        "plans": list(workload.plans.select_related("author").order_by("-id")[:ROWS]),
+        "plans": list(workload.plans.select_related("author").defer(*LONG).order_by("-id")[:ROWS]),
     }
 
 

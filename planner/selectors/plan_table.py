@@ -6,8 +6,8 @@ from typing import Any
 
 from planner.models import Plan
 
-# Destinations whose loss is shown at once; the others unfold.
-SHOWN_LOSSES = 8
+# Destinations whose loss is shown, the worst first; the others are counted.
+SHOWN_LOSSES = 20
 SHOWN_KEYS = 12
 ADMISSIONS = {
     "top_rate": "By rate: the busiest keys first.",
@@ -73,7 +73,7 @@ def losses(summary: dict[str, Any], names: list[str]) -> dict[str, Any] | None:
         "all_equal": all(row["worst"] for row in rows),
         "planned": summary["imbalance"],
         "shown": rows[:SHOWN_LOSSES],
-        "more": rows[SHOWN_LOSSES:],
+        "more": max(0, len(rows) - SHOWN_LOSSES),
     }
 
 

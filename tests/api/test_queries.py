@@ -6,7 +6,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from planner.models import DriftCheck, TelemetryWindow
-from planner.services import gates, tokens
+from planner.services import gates, studies, tokens
+from planner.tasks import run_study
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -99,3 +100,48 @@ def test_a_list_takes_the_same_queries_for_3_rows_and_for_30(clients, cast, flee
 
     numbers = iter(range(100))
     assert (queries_at(3), queries_at(30)) == (expected, expected)
+
+
+def _plan_of(cast, fleet, destinations, keys):
+    """A built plan with a study, of so many destinations and keys, replanned from one like it."""
+    have = fleet.destinations.count()
+    for n in range(have, destinations):
+        fleet.destinations.create(index=n, name=f"d{n}", url="http://127.0.0.1")
+    rates = make.import_rates(cast, fleet, "key,rate\n" + "".join(f"k{n},{1 + 1 / (n + 1)}\n" for n in range(keys)))
+    plan = make.built_plan(cast, fleet, workload=rates, incumbent=make.built_plan(cast, fleet, workload=rates))
+    job = studies.order_study(acting_user=cast.ada, plan=plan)
+    run_study(job.pk)
+    return plan
+
+
+def _of_plan(suffix, **query):
+    return lambda fleet, plan: (f"/api/v1/plans/{plan.pk}/{suffix}", query)
+
+
+DETAILS = {
+    "plan": (3, _of_plan("")),
+    "key": (4, _of_plan("explain/", key="k1")),
+    "destination": (4, _of_plan("explain/", destination="d1")),
+    "sensitivity": (4, _of_plan("sensitivity/")),
+    "destination row": (3, lambda fleet, plan: (f"/api/v1/destinations/{fleet.destinations.first().pk}/", {})),
+    "fleet page": (14, lambda fleet, plan: (f"/fleets/{fleet.slug}/", {})),
+    "plan page": (20, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/", {})),
+    "explain page": (13, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/explain/", {"key": "k1"})),
+    "destination on the explain page": (
+        11, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/explain/", {"destination": "d1"})
+    ),
+}  # fmt: skip
+
+
+def test_details_and_pages_take_the_same_queries_for_a_small_plan_and_a_large_one(clients, cast):
+    client, found = clients.ada, {}
+    for size in ((4, 5), (40, 200)):
+        fleet = make.make_fleet(cast, f"of-{size[0]}")
+        plan = _plan_of(cast, fleet, *size)
+        for name, (_, address_of) in DETAILS.items():
+            address, query = address_of(fleet, plan)
+            assert client.get(address, query).status_code == 200  # fills caches
+            with CaptureQueriesContext(connection) as captured:
+                assert client.get(address, query).status_code == 200
+            found.setdefault(name, []).append(len(captured))
+    assert found == {name: [expected, expected] for name, (expected, _) in DETAILS.items()}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Func, JSONField, QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -15,6 +16,14 @@ from planner.models import Approval, GateEvaluation, Plan, Replay
 from planner.services import gates, plans, replays, reviews
 
 
+class Without(Func):
+    """A JSON column without some of its names (constants of ours: they stand in the SQL)."""
+
+    def __init__(self, column: str, *names: str) -> None:
+        template = "(%(expressions)s - '{" + ",".join(names) + "}'::text[])"
+        super().__init__(column, template=template, output_field=JSONField())
+
+
 class PlanViewSet(ReadViewSet):
     """Candidate plans and their review."""
 
@@ -22,6 +31,20 @@ class PlanViewSet(ReadViewSet):
     serializer_class = serializers.PlanSerializer
     filterset_fields = {"fleet__slug": ["exact"], "state": ["exact", "in"], "kind": ["exact"], "number": ["exact"]}
     scopes = {"approve": NEVER_BY_TOKEN, "reject": NEVER_BY_TOKEN}
+
+    def get_queryset(self) -> QuerySet[Plan]:
+        """A list leaves out what is long: in the database, so that it is not even read."""
+        queryset = super().get_queryset()
+        if self.action != "list":
+            return queryset
+        return queryset.defer("parameters", "summary").annotate(
+            short_parameters=Without("parameters", "tenant_quota", "tenant_floor"),
+            short_summary=Without("summary", "load", "after_loss", "top_keys", "tenants"),
+        )
+
+    def get_serializer_class(self) -> type[serializers.PlanSerializer]:
+        """Rows of a list are shorter than a plan of its own."""
+        return serializers.PlanRowSerializer if self.action == "list" else serializers.PlanSerializer
 
     @extend_schema(request=serializers.PlanInput, responses={202: Accepted})
     def create(self, request: Request) -> Response:

@@ -24,9 +24,12 @@ from planner.web.forms import FleetForm, PolicyForm, ServingForm
 @require_GET
 @login_required
 def fleet(request: HttpRequest, slug: str) -> HttpResponse:
-    """Everything of a fleet on one page."""
+    """Everything of a fleet on one page; of many destinations a hundred: `from` a position on, of those found."""
     found = find_fleet(slug)
-    return fleet_render(request, "fleets/fleet.html", found, fleet_page(found))
+    start = request.GET.get("from", "")
+    position = int(start) if start.isascii() and start.isdigit() and len(start) < 10 else 0
+    named = request.GET.get("destination", "").replace("\0", "").strip()[:500]
+    return fleet_render(request, "fleets/fleet.html", found, fleet_page(found, named, position))
 
 
 @require_GET
