@@ -136,7 +136,10 @@ def summary_of(plan: Plan, built: Built) -> dict[str, Any]:
         "cannot_fit": len(table.cannot_fit),
         "slots_used": int(table.slots_used),
         "imbalance": float(table.imbalance),
-        "load": [round(float(x), 6) for x in table.load],
+        "load": [float(f"{x:.9g}") for x in table.load.tolist()],
+        # Most keys on one destination, and the highest load in terms of what q_cap lets it serve.
+        "most_held": int(np.bincount(table.members, minlength=1).max()),
+        "peak_use": _finite(float((table.load / (table.q_cap * table.capacity)).max())),
         "top_keys": [
             {
                 "key": inputs.key_names[i],
@@ -188,7 +191,10 @@ def _tenants(built: Built) -> list[dict[str, Any]]:
 def _moves(plan: Plan, built: Built) -> dict[str, Any]:
     """What changes against the incumbent, shares of the admitted rate; None throughout for a plan from scratch."""
     if plan.incumbent is None:
-        names = ("incumbent", "moved_keys", "moved_rate", "moved_share", "rewarm_tokens", "gone_keys")
+        names = (
+            "incumbent", "moved_keys", "moved_rate", "moved_share", "rewarm_tokens", "gone_keys", "cooled_keys",
+            "cooled_rate", "cooled_share", "target_imbalance",
+        )  # fmt: skip
         return dict.fromkeys(names)
     table = built.table
     return {
@@ -198,6 +204,10 @@ def _moves(plan: Plan, built: Built) -> dict[str, Any]:
         "moved_share": float(table.moved_rate / table.admitted_rate) if table.admitted_rate else 0.0,
         "rewarm_tokens": table.rewarm_tokens,
         "gone_keys": built.gone_keys,
+        "cooled_keys": int(table.cooled),
+        "cooled_rate": float(table.cooled_rate),
+        "cooled_share": float(table.cooled_rate / table.total_rate) if table.total_rate else 0.0,
+        "target_imbalance": _finite(table.target_imbalance or np.nan),
     }
 
 
