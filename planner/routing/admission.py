@@ -176,7 +176,11 @@ def admit(
     tenant_of, quota, floor = tenant_limits(tenants, tenant_quota, tenant_floor, len(rates), slots)
     cost = np.zeros(0) if token_budget is None else _token_cost(sizes, slot_tokens)
     unit = "rate" if policy == "top_rate" else "slot" if token_budget is None else "token"
-    order = top_indices(rates) if policy == "top_rate" else _by_density(values, cost if len(cost) else sizes * 1.0)
+    order = (
+        top_indices(rates)
+        if policy == "top_rate"
+        else _by_density(values, cost if len(cost) else sizes.astype(np.float64))
+    )
     state = _State(
         *(sizes, cost, tenant_of, quota, slots, np.inf if token_budget is None else token_budget),
         taken=np.zeros(len(rates), dtype=bool),
@@ -193,7 +197,7 @@ def admit(
         state, order = _with_best_single(start, order, scaled, quota)
         if unit == "token":
             # Which of two limits binds is not known before: the other order may be worth more.
-            other, by_slot = _with_best_single(start, _by_density(values, sizes * 1.0), scaled, quota)
+            other, by_slot = _with_best_single(start, _by_density(values, sizes.astype(np.float64)), scaled, quota)
             if exact_sum(scaled[other.taken & ~start.taken]) > exact_sum(scaled[state.taken & ~start.taken]):
                 state, order, unit = other, by_slot, "slot"
         if policy == "exact":

@@ -125,6 +125,9 @@ class PlanForm(Styled):
         }
         for name, queryset in querysets.items():
             self.fields[name].queryset = queryset  # type: ignore[attr-defined]
+        # Several may look alike but for their dates.
+        self.fields["workload"].label_from_instance = _workload_label  # type: ignore[attr-defined]
+        self.fields["calibration"].label_from_instance = _calibration_label  # type: ignore[attr-defined]
         live = fleet.rollouts.filter(state=Rollout.State.ACTIVE, plan__table__isnull=False).first()
         self.fields["incumbent"].initial = live.plan_id if live else None
 
@@ -162,3 +165,12 @@ class PlanForm(Styled):
     def advanced_open(self) -> bool:
         """Whether one of those was filled in or is wrong, and must not be hidden."""
         return self.is_bound and any(field.errors or field.name in self.changed_data for field in self.advanced)
+
+
+def _workload_label(workload: Workload) -> str:
+    return f"{workload.name}, {workload.total_rps:g} requests/s, measured {workload.measured_at:%Y-%m-%d %H:%M}"
+
+
+def _calibration_label(calibration: Calibration) -> str:
+    censored = f", {calibration.q_cap_censored}-censored" if calibration.q_cap_censored else ""
+    return f"{calibration}{censored}, recorded {calibration.created_at:%Y-%m-%d %H:%M}"

@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.models import AuditEvent, Fleet, Plan, Rollout
-from planner.services import reviews
+from planner.services import fleets, reviews
 from tests import factories as make
 from tests.factories import Cast
 from tests.web.conftest import texts
@@ -264,3 +264,12 @@ def test_the_steps_of_a_real_plan_say_what_happened(sign_in, cast: Cast, replaye
     body = sign_in(cast.vera).get(reverse("plan", args=[replayed.fleet.slug, replayed.number])).content.decode()
     assert "✓ built" in body
     assert "✓ approved" not in body
+
+
+def test_the_checklist_says_when_it_does_not_hold_any_more(sign_in, cast: Cast, replayed: Plan) -> None:
+    address = reverse("plan", args=[replayed.fleet.slug, replayed.number])
+    assert "Not true any more" not in sign_in(cast.vera).get(address).content.decode()
+    destination = replayed.fleet.destinations.get(index=1)
+    fleets.change_destination(acting_user=cast.root, destination=destination, weight=2.0)
+    body = sign_in(cast.vera).get(address).content.decode()
+    assert "Not true any more: the speeds of the destinations changed since" in body

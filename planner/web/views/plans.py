@@ -19,6 +19,9 @@ from planner.web.doors import act, action, expected_version, fill, find_fleet, f
 from planner.web.forms import ReplayForm
 from planner.web.plan_forms import PlanForm
 
+# States in which the checklist still decides something.
+JUDGED = (Plan.State.REPLAYED, Plan.State.IN_REVIEW, Plan.State.APPROVED)
+
 
 def address(plan: Plan) -> str:
     """The plan's page."""
@@ -67,6 +70,8 @@ def plan(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 def _page(request: HttpRequest, found: Plan, replay_form: ReplayForm, status: int = 200) -> HttpResponse:
     context = {**plan_page(found), **progress(found), "replay_form": replay_form, **_may(person(request), found)}
+    if found.state in JUDGED and context["evaluation"] is not None:
+        context["changed_since"] = reviews.changed_since(found, context["evaluation"])
     return fleet_render(request, "plans/plan.html", found.fleet, context, status)
 
 
