@@ -190,7 +190,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
-    "ENUM_NAME_OVERRIDES": {"DestinationState": "planner.models.Destination.State"},
+    "ENUM_NAME_OVERRIDES": {
+        "DestinationState": "planner.models.Destination.State",
+        "PlanStateEnum": "planner.models.Plan.State",
+        "PlanKindEnum": "planner.models.Plan.Kind",
+    },
 }
 
 # --- Security ---------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from rest_framework import serializers
 
 from planner import models
 from planner.api.tenant_slots import SlotsOfTenants, refuse_strays
+from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
 from planner.routing import POLICIES
 from planner.routing.admission import ADMISSIONS
-from planner.services.destination_rules import MAX_NAME_CHARS, MAX_URL_CHARS, MAX_WEIGHT, MIN_WEIGHT, is_number
+from planner.services.destination_rules import MAX_NAME_CHARS, MAX_URL_CHARS, is_number
 from planner.services.plan_options import MOST_TOKENS
 from planner.services.replays import ARRIVALS
 

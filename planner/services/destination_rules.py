@@ -7,10 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from planner.errors import Invalid
+from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
 
 MAX_NAME_CHARS, MAX_URL_CHARS = 120, 500
-# Speeds of destinations, as multiples of the one that q_cap was measured on.
-MIN_WEIGHT, MAX_WEIGHT = 0.01, 100.0
 # A number as people write it. Python's float() takes more: 1_0, nan, and digits of any script.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 

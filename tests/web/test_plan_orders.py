@@ -199,7 +199,7 @@ def test_the_page_of_a_replan_says_what_moves_and_what_is_gone(sign_in, cast: Ca
     assert "not known: the workload has no prefix lengths" in body
     assert reverse("plan", args=[fleet.slug, base.number]) in body
     same = make.built_plan(cast, fleet, workload=later, incumbent=plan)
-    assert "No key loses a destination where it is warm." in page_of(sign_in, cast, same)[1]
+    assert "No key that stays warm changes its destination." in page_of(sign_in, cast, same)[1]
 
 
 def test_a_plan_from_before_these_figures_still_has_its_page(sign_in, cast: Cast, fleet: Fleet) -> None:
