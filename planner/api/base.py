@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 from django.contrib.auth.models import User
 from django.db import models
 from django.http import Http404
+from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import serializers, viewsets
 from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.parsers import FormParser, MultiPartParser
@@ -19,6 +21,8 @@ from planner.api.parsers import ShallowJSONParser
 from planner.api.storable import unstorable
 from planner.errors import StaleVersion
 from planner.models import ApiToken, IdempotencyRecord, Job
+
+CSRF_FIELD = "csrfmiddlewaretoken"
 
 
 class PreconditionRequired(APIException):
@@ -75,6 +79,11 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
         """
         accepted = serializer(data=self.request.data, partial=partial)
         accepted.is_valid(raise_exception=True)
+        # A misspelt option that is passed over is a plan that nobody ordered. Forms write nested names (`a.b`, `a[0]`).
+        sent = {re.split(r"[.\[]", name, maxsplit=1)[0] for name in self.request.data}
+        if unknown := sent - set(accepted.fields) - {CSRF_FIELD}:
+            known = ", ".join(accepted.fields) or "none"
+            raise ValidationError(dict.fromkeys(sorted(unknown), f"There is no such field here; known: {known}."))
         data = dict(accepted.validated_data)
         for row in data.values():
             if isinstance(row, models.Model):
@@ -121,8 +130,17 @@ class ReadViewSet(ConsoleViewSet):
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """A page of rows, newest first."""
+        self._refuse_unknown_filters(request)
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
+
+    def _refuse_unknown_filters(self, request: Request) -> None:
+        """A misspelt filter would answer with everything."""
+        filters = DjangoFilterBackend().get_filterset_class(self, self.queryset)
+        known = {*(filters.base_filters if filters else ()), "cursor", "page_size", "format"}
+        if unknown := set(request.query_params) - known:
+            names = ", ".join(sorted(known))
+            raise ValidationError(dict.fromkeys(sorted(unknown), f"There is no such filter here; known: {names}."))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """One row."""
