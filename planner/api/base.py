@@ -8,7 +8,7 @@ from typing import Any, cast
 from django.contrib.auth.models import User
 from django.db import models
 from django.http import Http404
-from django_filters.rest_framework import DjangoFilterBackend
+from django_filters.rest_framework import DjangoFilterBackend  # type: ignore[import-untyped]
 from rest_framework import serializers, viewsets
 from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.parsers import FormParser, MultiPartParser
@@ -136,7 +136,7 @@ class ReadViewSet(ConsoleViewSet):
 
     def _refuse_unknown_filters(self, request: Request) -> None:
         """A misspelt filter would answer with everything."""
-        filters = DjangoFilterBackend().get_filterset_class(self, self.queryset)
+        filters = DjangoFilterBackend().get_filterset_class(self, self.get_queryset())
         known = {*(filters.base_filters if filters else ()), "cursor", "page_size", "format"}
         if unknown := set(request.query_params) - known:
             names = ", ".join(sorted(known))
