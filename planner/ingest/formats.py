@@ -29,7 +29,9 @@ FORMATS: dict[str, Format] = {
     mooncake.NAME: Format(
         "JSON Lines of timestamp, input_length, output_length, hash_ids", mooncake.recognise, mooncake.read
     ),
-    rates_csv.NAME: Format("CSV with columns key, rate", rates_csv.recognise, rates_csv.read),
+    rates_csv.NAME: Format(
+        "CSV with columns key, rate and, where known, tenant, prefix_tokens", rates_csv.recognise, rates_csv.read
+    ),
 }
 
 

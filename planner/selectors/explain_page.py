@@ -18,7 +18,7 @@ REASONS = {
     "no_room": "too few destinations had room for its tokens",
     "quota_full": "its tenant's quota was full",
     "preferred_others": "the policy preferred others",
-    "not_told": "more than one limit, or not told",
+    "not_told": "more than one limit, or the table does not tell which",
 }
 # Figures of a reason as the page calls them; the others are only said in the sentence.
 FIGURES = {
