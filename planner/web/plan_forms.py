@@ -50,11 +50,28 @@ class PlanChoice(forms.ModelChoiceField):
         return f"{obj}: {obj.workload}, {obj.get_state_display().lower()}"
 
 
+class WorkloadChoice(forms.ModelChoiceField):
+    """Workloads by name, rate and date: several may look alike but for these."""
+
+    def label_from_instance(self, obj: Workload) -> str:
+        """What the list calls a workload."""
+        return f"{obj.name}, {obj.total_rps:g} requests/s, measured {obj.measured_at:%Y-%m-%d %H:%M}"
+
+
+class CalibrationChoice(forms.ModelChoiceField):
+    """Calibrations by figures, censoring and date."""
+
+    def label_from_instance(self, obj: Calibration) -> str:
+        """What the list calls a calibration."""
+        censored = f", {obj.q_cap_censored}-censored" if obj.q_cap_censored else ""
+        return f"{obj}{censored}, recorded {obj.created_at:%Y-%m-%d %H:%M}"
+
+
 class PlanForm(Styled):
     """The order of a plan."""
 
-    workload = forms.ModelChoiceField(queryset=Workload.objects.none(), empty_label=None)
-    calibration = forms.ModelChoiceField(queryset=Calibration.objects.none(), empty_label=None)
+    workload = WorkloadChoice(queryset=Workload.objects.none(), empty_label=None)
+    calibration = CalibrationChoice(queryset=Calibration.objects.none(), empty_label=None)
     incumbent = PlanChoice(
         queryset=Plan.objects.none(),
         required=False,
@@ -124,10 +141,7 @@ class PlanForm(Styled):
             "incumbent": with_table.defer("summary", "parameters", "workload__shape", "workload__notices"),
         }
         for name, queryset in querysets.items():
-            self.fields[name].queryset = queryset  # type: ignore[attr-defined]
-        # Several may look alike but for their dates.
-        self.fields["workload"].label_from_instance = _workload_label  # type: ignore[attr-defined]
-        self.fields["calibration"].label_from_instance = _calibration_label  # type: ignore[attr-defined]
+            self.fields[name].queryset = queryset  # type: ignore[attr-defined]  # these three are choices
         live = fleet.rollouts.filter(state=Rollout.State.ACTIVE, plan__table__isnull=False).first()
         self.fields["incumbent"].initial = live.plan_id if live else None
 
@@ -165,12 +179,3 @@ class PlanForm(Styled):
     def advanced_open(self) -> bool:
         """Whether one of those was filled in or is wrong, and must not be hidden."""
         return self.is_bound and any(field.errors or field.name in self.changed_data for field in self.advanced)
-
-
-def _workload_label(workload: Workload) -> str:
-    return f"{workload.name}, {workload.total_rps:g} requests/s, measured {workload.measured_at:%Y-%m-%d %H:%M}"
-
-
-def _calibration_label(calibration: Calibration) -> str:
-    censored = f", {calibration.q_cap_censored}-censored" if calibration.q_cap_censored else ""
-    return f"{calibration}{censored}, recorded {calibration.created_at:%Y-%m-%d %H:%M}"
