@@ -340,9 +340,8 @@ def _priced(
     matrix = coo_array(
         (np.concatenate(share), (np.concatenate(rows), np.tile(each, 3))), shape=(2 + len(room), n)
     ).tocsr()
-    # Interior points: seven times as fast as the simplex at 100,000 keys.
-    # The stubs of scipy know no sparse matrix here, its documentation does.
-    solved = linprog(  # type: ignore[call-overload]
+    # Interior points, which are faster here than the simplex.
+    solved = linprog(  # type: ignore[call-overload]  # scipy's stubs know no sparse matrix here, its documentation does
         -values,
         A_ub=matrix,
         b_ub=np.ones(2 + len(room)),

@@ -220,7 +220,8 @@ def _density(
 
 
 def _room(table: RoutingTable, given: Inputs, key: int, size: int) -> dict[str, Any]:
-    assert given.room is not None and given.slot_tokens is not None  # noqa: PT018 - room needs tokens
+    assert given.room is not None
+    assert given.slot_tokens is not None  # room needs tokens
     held = np.repeat(given.slot_tokens[table.admitted], table.replicas)
     left = given.room - np.bincount(table.members, weights=held, minlength=table.destinations)
     tokens = float(given.slot_tokens[key])

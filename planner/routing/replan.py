@@ -24,7 +24,7 @@ __all__ = ["replan"]
 SMALL = 2_048
 RUNS = 200
 NOISE = 0.5
-WORK = 20_000_000  # pairs of units that the runs look at: some 0.1 s
+WORK = 20_000_000  # pairs of units that the runs look at
 # Bisection on the ceiling when the moves are limited: runs at each step, steps, and the precision that is enough.
 PROBES = 8
 STEPS = 16
@@ -75,8 +75,8 @@ def replan(
     ``token_budget`` holds in any case: a key that finds no room in step 3 is not admitted, and in the policy's order
     whatever still fits takes the slots that it leaves. So a replan may admit a little less than a plan from scratch.
 
-    The search is bounded: up to ``SMALL`` units by ``RUNS`` shuffled runs and by ``WORK`` pairs looked at (about
-    0.1 s), beyond by a few passes over the units. Equal inputs give equal plans on every machine.
+    The search is bounded: up to ``SMALL`` units by ``RUNS`` shuffled runs and by ``WORK`` pairs looked
+    at, beyond by a few passes over the units. Equal inputs give equal plans on every machine.
 
     The paper measures that LPT from scratch re-assigns 94.5% of keys under drift (section 5.4) and leaves a
     replanner that knows about churn open; this is one.
