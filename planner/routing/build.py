@@ -162,7 +162,7 @@ def choose(problem: Problem) -> Choice:
         cannot_fit = np.sort(keys[wanted > most])
         if int(sizes.sum()) <= problem.budget:
             return Choice(keys, rates, sizes, cannot_fit, keys, sizes)
-        taken = admit_in_order(sizes, min(problem.budget, int(sizes.sum())))
+        taken = admit_in_order(sizes, problem.budget)
         return Choice(keys[taken], rates[taken], sizes[taken], cannot_fit, keys, sizes)
     wanted, sizes = _sizes(problem.rates, limit, ceiling, most)
     if problem.room is not None and problem.slot_tokens is not None:
