@@ -12,6 +12,7 @@ class JobKind(models.TextChoices):
     BUILD_PLAN = "build_plan", "build plan"
     REPLAY = "replay", "replay"
     STUDY = "study", "study"
+    CALIBRATE = "calibrate", "calibration"
 
 
 class JobState(StateMachine):
@@ -35,7 +36,8 @@ class Job(models.Model):
     kind = models.CharField(max_length=12, choices=Kind)
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
     subject_id = models.PositiveBigIntegerField(
-        null=True, help_text="The plan that it builds or studies, or the replay that it runs"
+        null=True,
+        help_text="The plan that it builds or studies, the replay that it runs, or the workload that it calibrates with",
     )
     payload = models.JSONField(default=dict)
     result = models.JSONField(default=dict)

@@ -23,6 +23,9 @@ class ServingProfile(models.Model):
     engine_version = models.CharField(max_length=40, blank=True)
     engine_profile = models.CharField(max_length=80, help_text="Name of the constants that a replay uses")
     engine_constants = models.JSONField(help_text="Those constants, with where each came from")
+    fit = models.JSONField(
+        default=dict, blank=True, help_text="What fitted constants were read from, and how well they explain it"
+    )
     fingerprint = models.CharField(max_length=DIGEST_LENGTH, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -60,5 +60,8 @@ def _with_plan(jobs: QuerySet[Job]) -> QuerySet[Job]:
     """Annotate `plan_number`: of the plan that a job builds, replays or studies."""
     built = Plan.objects.filter(pk=OuterRef("subject_id")).values("number")[:1]
     replayed = Plan.objects.filter(replays=OuterRef("subject_id")).values("number")[:1]
-    about = Case(When(kind__in=(Job.Kind.BUILD_PLAN, Job.Kind.STUDY), then=Subquery(built)), default=Subquery(replayed))
+    about = Case(
+        When(kind__in=(Job.Kind.BUILD_PLAN, Job.Kind.STUDY), then=Subquery(built)),
+        When(kind=Job.Kind.REPLAY, then=Subquery(replayed)),
+    )
     return jobs.select_related("fleet", "created_by").annotate(plan_number=about).order_by("-id")
