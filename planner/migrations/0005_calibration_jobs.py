@@ -7,11 +7,11 @@ from django.db.migrations.exceptions import IrreversibleError
 
 def refuse_while_there_are_some(apps, schema_editor):
     """Jobs of calibrations are of a kind that older code does not know; what fitted constants came from is a result."""
-    jobs = apps.get_model('planner', 'Job').objects.filter(kind='calibrate').count()
+    jobs = apps.get_model('planner', 'Job').objects.filter(kind__in=['calibrate', 'fit']).count()
     fitted = apps.get_model('planner', 'ServingProfile').objects.exclude(fit={}).count()
     if jobs or fitted:
         raise IrreversibleError(
-            f'{jobs} jobs of calibrations and {fitted} fitted serving profiles are stored, which older code cannot keep'
+            f'{jobs} jobs of calibrations and fits and {fitted} fitted serving profiles are stored, which older code cannot keep'
         )
 
 
@@ -35,16 +35,16 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='job',
             name='kind',
-            field=models.CharField(choices=[('build_plan', 'build plan'), ('replay', 'replay'), ('study', 'study'), ('calibrate', 'calibration')], max_length=12),
+            field=models.CharField(choices=[('build_plan', 'build plan'), ('replay', 'replay'), ('study', 'study'), ('calibrate', 'calibration'), ('fit', 'fit')], max_length=12),
         ),
         migrations.AlterField(
             model_name='job',
             name='subject_id',
-            field=models.PositiveBigIntegerField(help_text='The plan that it builds or studies, the replay that it runs, or the workload that it calibrates with', null=True),
+            field=models.PositiveBigIntegerField(help_text='The plan that it builds or studies, the replay that it runs, the workload that it calibrates with, or the calibration whose figures it fits', null=True),
         ),
         migrations.AddConstraint(
             model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['build_plan', 'replay', 'study', 'calibrate'])), name='job_kind_known'),
+            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['build_plan', 'replay', 'study', 'calibrate', 'fit'])), name='job_kind_known'),
         ),
         # Last here, so the first to run backwards: before anything is dropped.
         migrations.RunPython(migrations.RunPython.noop, refuse_while_there_are_some),

@@ -13,6 +13,7 @@ class JobKind(models.TextChoices):
     REPLAY = "replay", "replay"
     STUDY = "study", "study"
     CALIBRATE = "calibrate", "calibration"
+    FIT = "fit", "fit"
 
 
 class JobState(StateMachine):
@@ -37,7 +38,8 @@ class Job(models.Model):
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
     subject_id = models.PositiveBigIntegerField(
         null=True,
-        help_text="The plan that it builds or studies, the replay that it runs, or the workload that it calibrates with",
+        help_text="The plan that it builds or studies, the replay that it runs, the workload that it calibrates with, "
+        "or the calibration whose figures it fits",
     )
     payload = models.JSONField(default=dict)
     result = models.JSONField(default=dict)
