@@ -37,7 +37,20 @@ class Replay(Versioned):
     engine_profile = models.CharField(max_length=80)
     fingerprint = models.CharField(max_length=DIGEST_LENGTH)
     code_version = models.CharField(max_length=40)
+    what_if = models.BooleanField(
+        default=False,
+        help_text="With faults, a plan switch or other rules of its own: shown, and no evidence for the gate",
+    )
+    refined_loads = models.JSONField(
+        default=dict, help_text="Loads that bisection added to the ladder of a policy, requests/s: {policy: [load]}"
+    )
+    refine_rounds = models.PositiveSmallIntegerField(default=0, help_text="Rounds of bisection that were begun")
     verdict = models.JSONField(default=dict, help_text="Figures over the cells: means, intervals, capacity")
+    figures_digest = models.CharField(
+        max_length=DIGEST_LENGTH,
+        blank=True,
+        help_text="sha256 of the figures of all cells in canonical order: equal for equal replays, however many workers",
+    )
     failure = models.TextField(blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -68,7 +81,7 @@ class ReplayCell(models.Model):
     State = CellState
 
     replay = models.ForeignKey(Replay, on_delete=models.PROTECT, related_name="cells")
-    policy = models.CharField(max_length=20)
+    policy = models.CharField(max_length=40, help_text="A policy, or cacheroute@N for plan N of the fleet")
     load_rps = models.FloatField()
     seed = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
