@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='replay',
             name='figures_digest',
-            field=models.CharField(blank=True, help_text='sha256 of the figures of all cells in canonical order: equal for equal replays, however many workers', max_length=64),
+            field=models.CharField(blank=True, help_text='sha256 of the figures of all cells in canonical order: equal for equal replays', max_length=64),
         ),
         migrations.AddField(
             model_name='replay',
@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='replay',
             name='what_if',
-            field=models.BooleanField(default=False, help_text='With faults, a plan switch or other rules of its own: shown, and no evidence for the gate'),
+            field=models.BooleanField(default=False, help_text='With faults, a plan switch or other rules of its own: no evidence for the gate'),
         ),
         migrations.AlterField(
             model_name='replaycell',

@@ -39,7 +39,7 @@ class Replay(Versioned):
     code_version = models.CharField(max_length=40)
     what_if = models.BooleanField(
         default=False,
-        help_text="With faults, a plan switch or other rules of its own: shown, and no evidence for the gate",
+        help_text="With faults, a plan switch or other rules of its own: no evidence for the gate",
     )
     refined_loads = models.JSONField(
         default=dict, help_text="Loads that bisection added to the ladder of a policy, requests/s: {policy: [load]}"
@@ -49,7 +49,7 @@ class Replay(Versioned):
     figures_digest = models.CharField(
         max_length=DIGEST_LENGTH,
         blank=True,
-        help_text="sha256 of the figures of all cells in canonical order: equal for equal replays, however many workers",
+        help_text="sha256 of the figures of all cells in canonical order: equal for equal replays",
     )
     failure = models.TextField(blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
