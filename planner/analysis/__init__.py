@@ -1,15 +1,32 @@
-"""What judges a workload and a replay: rate shape, available reuse, confidence. Pure; imports no other room."""
+"""What judges a workload and a replay: rate shape, reuse, confidence, fairness, the chain of hit rates, its curve.
+
+Pure; imports no other room.
+"""
 
 from planner.analysis.confidence import Interval, paired_difference, t_interval
+from planner.analysis.curves import Dip, HitCurve, dip, hit_curve
+from planner.analysis.fairness import MIN_REQUESTS_P99, PerTenant, jain_index, per_tenant
+from planner.analysis.locality import HitChain, available_tokens, hit_chain
 from planner.analysis.reuse import AvailableHit, reuse
 from planner.analysis.shape import RateShape, gini, rate_shape
 
 __all__ = [
+    "MIN_REQUESTS_P99",
     "AvailableHit",
+    "Dip",
+    "HitChain",
+    "HitCurve",
     "Interval",
+    "PerTenant",
     "RateShape",
+    "available_tokens",
+    "dip",
     "gini",
+    "hit_chain",
+    "hit_curve",
+    "jain_index",
     "paired_difference",
+    "per_tenant",
     "rate_shape",
     "reuse",
     "t_interval",
