@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,12 +13,18 @@ from numpy.typing import NDArray
 from planner.routing.hashing import key_hashes
 from planner.routing.validation import positive, whole
 from planner.simulation.arrivals import retime
+from planner.simulation.knee import find_knee
 from planner.simulation.profile import EngineProfile
 from planner.simulation.replay import replay
 from planner.simulation.result import ReplayResult
 from planner.simulation.trace import Blocks, Trace
 
-__all__ = ["CalibrationPoint", "CalibrationResult", "WarmPoint", "calibrate"]
+__all__ = ["MOST_TRIALS", "CalibrationPoint", "CalibrationResult", "WarmPoint", "calibrate"]
+
+DEFAULT_LOADS = 11
+# The bisection of W ends within 1% of what fits, so its trials are bounded however large the cache is.
+RESOLUTION = 100
+MOST_TRIALS = 2 + math.ceil(math.log2(RESOLUTION))
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class CalibrationResult:
     q_cap : float
         Requests/s: the highest load of the sweep before the p99 tail takes off.
     censored : {"left", "right", None}
-        "left": the knee lies between 0 and the second load; "right": no knee up to the top of the sweep.
+        What `find_knee` says of the sweep.
     knee_method : str
         How the knee was read.
     warm_slots : int
@@ -94,19 +101,21 @@ def calibrate(
     *,
     destinations: int = 1,
     loads: Sequence[float] | None = None,
+    knee: str = "factor",
     knee_factor: float = 2.0,
+    slo_s: float | None = None,
     margin: float = 0.8,
     keep_share: float = 0.95,
     prefix_tokens: int | None = None,
     cold_share: float | None = None,
     max_requests: int = 10_000,
     seed: int = 0,
+    progress: Callable[[str, int], None] | None = None,
 ) -> CalibrationResult:
     """Sweep one replica's load for q_cap, then find W, the warm prefixes that it keeps under cold traffic.
 
     q_cap: the part of the trace that one of ``destinations`` would get (keys by hash) is replayed on one
-    replica with Poisson arrivals at each load. The knee is the highest load whose p99 is at most
-    ``knee_factor`` times the p99 of the lowest load, as is that of every load below it.
+    replica with Poisson arrivals at each load, and `find_knee` reads the knee from the points.
 
     W: w equally requested prefixes and a cold share of never-seen prompts arrive at 0.8 q_cap; the largest w
     with ``keep_share`` of the warm prefix tokens still cached is found by bisection.
@@ -118,9 +127,10 @@ def calibrate(
     destinations : int
         Fleet size; 1 sweeps the whole trace on one replica.
     loads : sequence of float, optional
-        Loads in requests/s; by default 10% to 110% of the replica's saturated throughput in steps of 10%.
-    knee_factor : float
-        Above 1.
+        Distinct loads in requests/s, in any order; by default 10% to 110% of the replica's saturated throughput
+        in steps of 10%.
+    knee, knee_factor, slo_s
+        The method of `find_knee`, and its bounds.
     margin, keep_share : float
         Safety margin on W, in (0, 1]; and what counts as kept, in (0, 1).
     prefix_tokens : int, optional
@@ -129,30 +139,38 @@ def calibrate(
         In [0, 1). By default measured: share of requests whose key occurs once in the trace, at most 0.9.
     max_requests : int
         The sweep takes this many requests of its part of the trace, from the start.
+    progress : callable, optional
+        Called with ``("loads", n)`` after n loads and ``("W", n)`` after n trials of W, at most `MOST_TRIALS`, and
+        with n = 0 before each. An exception that it raises ends the calibration and is passed on.
 
     Raises
     ------
     ValueError
         Argument out of range; or a part of the trace with fewer than 100 requests, too few for a p99.
     """
-    if positive("knee_factor", knee_factor) <= 1:
-        raise ValueError(f"knee_factor = {knee_factor}: expected above 1")
+    find_knee([1.0], [1.0], method=knee, factor=knee_factor, slo_s=slo_s)  # refuse before the work, not after it
+    tell = progress or (lambda _what, _done: None)
     for name, value in (("margin", margin), ("keep_share", keep_share)):
         if positive(name, value) > 1:
             raise ValueError(f"{name} = {value}: expected at most 1")
-    part = _part(trace, whole("destinations", destinations, 1), whole("max_requests", max_requests, 100))
+    part = part_of(trace, whole("destinations", destinations, 1), whole("max_requests", max_requests, 100))
     if len(part) < 100:
         raise ValueError(f"trace: {len(part)} requests fall to one of {destinations} destinations; 100 are needed")
 
-    sweep = _default_loads(part, profile) if loads is None else loads
-    if not len(sweep):
+    tell("loads", 0)
+    sweep = _default_loads(part, profile) if loads is None else sorted(positive("loads", load) for load in loads)
+    if not sweep:
         raise ValueError("loads: expected at least one load")
-    points = [_point(part, float(load), profile, seed) for load in sweep]
-    points.sort(key=lambda point: point.load_rps)
-    over = [at for at, point in enumerate(points) if not point.p99_s <= knee_factor * points[0].p99_s]
-    knee = (over[0] if over else len(points)) - 1
-    q_cap = points[max(knee, 0)].load_rps
+    for at in range(1, len(sweep)):
+        if sweep[at] == sweep[at - 1]:
+            raise ValueError(f"loads[{at}] = {sweep[at]}: given twice")
+    points = []
+    for load in sweep:
+        points.append(sweep_point(part, load, profile, seed))
+        tell("loads", len(points))
+    found_knee = find_knee(sweep, [point.p99_s for point in points], method=knee, factor=knee_factor, slo_s=slo_s)
 
+    tell("W", 0)
     unlimited = _run(_all_at_once(part), profile.with_cache(None), seed)
     if prefix_tokens is None:
         found = unlimited.cached_tokens[unlimited.cached_tokens > 0]
@@ -162,13 +180,13 @@ def calibrate(
         cold_share = min(0.9, float((counts == 1).sum()) / len(part))
     elif not 0 <= cold_share < 1:
         raise ValueError(f"cold_share = {cold_share}: expected a share in [0, 1)")
-    warm = _WarmTrial(profile, part, whole("prefix_tokens", prefix_tokens, 1), cold_share, 0.8 * q_cap, seed)
-    kept, warm_points, warm_censored = _largest_kept(warm, keep_share)
+    warm = _WarmTrial(profile, part, whole("prefix_tokens", prefix_tokens, 1), cold_share, 0.8 * found_knee.q_cap, seed)
+    kept, warm_points, warm_censored = _largest_kept(warm, keep_share, tell)
     return CalibrationResult(
         points=tuple(points),
-        q_cap=q_cap,
-        censored="right" if not over else "left" if knee <= 0 else None,
-        knee_method=f"p99 within {knee_factor:g} x p99 at the lowest load",
+        q_cap=found_knee.q_cap,
+        censored=found_knee.censored,
+        knee_method=found_knee.method,
         warm_slots=int(margin * kept),
         warm_kept=kept,
         warm_censored=warm_censored,
@@ -185,7 +203,8 @@ def _run(trace: Trace, profile: EngineProfile, seed: int) -> ReplayResult:
     return replay(trace, policy="round-robin", destinations=1, profile=profile, seed=seed)
 
 
-def _part(trace: Trace, destinations: int, most: int) -> Trace:
+def part_of(trace: Trace, destinations: int, most: int) -> Trace:
+    """The first ``most`` requests of those that one of ``destinations`` would get, keys by hash."""
     distinct, inverse = np.unique(trace.key, return_inverse=True)
     mine = key_hashes(distinct, trace.key_names) % np.uint64(destinations) == 0
     return _take(trace, np.flatnonzero(mine[inverse])[:most])
@@ -217,10 +236,11 @@ def _default_loads(part: Trace, profile: EngineProfile) -> list[float]:
         raise ValueError(f"trace: every request is larger than the cache of {profile.name}")
     middle = finished[len(finished) // 10 : len(finished) - len(finished) // 10]  # ramp and drain are not saturated
     saturated = (len(middle) - 1) / (middle[-1] - middle[0])
-    return [saturated * tenth / 10 for tenth in range(1, 12)]
+    return [saturated * tenth / 10 for tenth in range(1, DEFAULT_LOADS + 1)]
 
 
-def _point(part: Trace, load: float, profile: EngineProfile, seed: int) -> CalibrationPoint:
+def sweep_point(part: Trace, load: float, profile: EngineProfile, seed: int) -> CalibrationPoint:
+    """Replay the part on one replica with Poisson arrivals at ``load`` requests/s."""
     result = _run(retime(part, load, arrivals="poisson", seed=seed), profile, seed)
     figures = result.summary()
     measured = result.measured()
@@ -281,14 +301,21 @@ class _WarmTrial:
         return float(result.cached_tokens[warm].sum() / wanted) if wanted else 0.0
 
 
-def _largest_kept(trial: _WarmTrial, keep_share: float) -> tuple[int, tuple[WarmPoint, ...], str | None]:
-    tried: dict[int, float] = {trial.most: trial(trial.most)}
+def _largest_kept(
+    trial: _WarmTrial, keep_share: float, tell: Callable[[str, int], None]
+) -> tuple[int, tuple[WarmPoint, ...], str | None]:
+    tried: dict[int, float] = {}
+
+    def keeps(prefixes: int) -> bool:
+        tried[prefixes] = trial(prefixes)
+        tell("W", len(tried))
+        return tried[prefixes] >= keep_share
+
     low, high = 0, trial.most
-    if tried[high] >= keep_share:
+    if keeps(high):
         low = high
-    while high - low > max(1, trial.most // 100):
+    while high - low > max(1, trial.most // RESOLUTION):
         middle = (low + high) // 2
-        tried[middle] = trial(middle)
-        low, high = (middle, high) if tried[middle] >= keep_share else (low, middle)
+        low, high = (middle, high) if keeps(middle) else (low, middle)
     points = tuple(WarmPoint(w, share) for w, share in sorted(tried.items()))
     return low, points, "right" if low == trial.most else None

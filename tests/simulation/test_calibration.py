@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from planner.simulation import EngineProfile, Trace, calibrate
+from planner.simulation.calibration import MOST_TRIALS, _largest_kept
 
 BLOCK = 16
 
@@ -100,3 +101,56 @@ def test_requests_that_never_fit_and_an_empty_sweep_are_refused():
 def test_an_unlimited_cache_keeps_every_key_and_says_it_was_not_bounded():
     result = calibrate(engine(None), TRACE)
     assert (result.warm_kept, result.warm_censored) == (20, "right")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"knee": "chord"}, "farthest below the chord"), ({"knee": "slo", "slo_s": 0.2}, "p99 within 0.2 s")],
+)
+def test_the_knee_is_read_by_the_method_asked_for_and_named(options, named):
+    result = calibrate(engine(20_000), TRACE, **options)
+    assert result.knee_method.startswith(named)
+    plain = calibrate(engine(20_000), TRACE)
+    assert result.points == plain.points
+    assert result.q_cap in [point.load_rps for point in result.points]
+
+
+def test_progress_counts_loads_and_then_trials_of_w():
+    told = []
+    result = calibrate(engine(6400), TRACE, progress=lambda what, done: told.append((what, done)))
+    loads, trials = len(result.points), len(result.warm_points)
+    assert told == [("loads", n) for n in range(loads + 1)] + [("W", n) for n in range(trials + 1)]
+
+
+def test_progress_may_stop_the_calibration():
+    class Enough(Exception):
+        pass
+
+    def stop(what, done):
+        if done == 2:
+            raise Enough
+
+    with pytest.raises(Enough):
+        calibrate(engine(6400), TRACE, progress=stop)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 99, 100, 101, 128, 199, 200, 255, 1_000, 65_537, 10**7])
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.37, 0.99])
+def test_w_is_found_in_a_bounded_number_of_trials(most, kept):
+    class Step:
+        def __init__(self):
+            self.most = most
+
+        def __call__(self, prefixes):
+            return float(prefixes <= kept * most)
+
+    told = []
+    found, points, _ = _largest_kept(Step(), 0.95, lambda what, done: told.append(done))
+    assert len(points) == told[-1] <= MOST_TRIALS
+    assert kept * most - max(1, most // 100) <= found <= kept * most
+
+
+def test_loads_are_swept_in_rising_order_and_none_twice():
+    assert [p.load_rps for p in calibrate(engine(6400), TRACE, loads=[20.0, 5.0]).points] == [5.0, 20.0]
+    with pytest.raises(ValueError, match=r"loads\[1\] = 5.0: given twice"):
+        calibrate(engine(6400), TRACE, loads=[5.0, 5.0])
