@@ -2,6 +2,7 @@
 
 from planner.simulation.arrivals import ARRIVALS, retime
 from planner.simulation.calibration import CalibrationPoint, CalibrationResult, calibrate
+from planner.simulation.fit import IterationPoint, SweepPoint, fit
 from planner.simulation.ladder import Capacity, capacity
 from planner.simulation.profile import PROFILES, EngineProfile
 from planner.simulation.replay import replay
@@ -16,10 +17,13 @@ __all__ = [
     "CalibrationResult",
     "Capacity",
     "EngineProfile",
+    "IterationPoint",
     "ReplayResult",
+    "SweepPoint",
     "Trace",
     "calibrate",
     "capacity",
+    "fit",
     "replay",
     "retime",
 ]
