@@ -1,15 +1,21 @@
-"""Capacity at a latency objective, read from a ladder of tested loads, with its censoring."""
+"""Capacity at a latency objective, read from a ladder of tested loads, with its censoring; what to test next."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from planner.routing.validation import positive
 
-__all__ = ["Capacity", "capacity"]
+__all__ = ["Capacity", "capacity", "next_load"]
+
+# Loads are tested to four digits: finer, neighbours differ by less than their figures do from seed to seed.
+DIGITS = 4
+# An open end of the ladder is followed by this factor.
+STEP = 2.0
+LOWEST, HIGHEST = 1e-6, 1e8
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,53 @@ def capacity(loads: ArrayLike, p99: ArrayLike, slo_s: float) -> Capacity:
     ValueError
         Naming the argument, the index and the value.
     """
+    tested, passed, limit = _passed(loads, p99, slo_s)
+    value = float(tested[passed - 1]) if passed else None
+    censored = "left" if passed == 0 else "right" if passed == len(tested) else None
+    return Capacity(value, censored, float(tested[0]), limit)
+
+
+def next_load(loads: ArrayLike, p99: ArrayLike, slo_s: float, *, extend: bool = False) -> float | None:
+    """Return the load that halves the bracket of the capacity: the middle of the highest passing and the next load.
+
+    The answer follows from the arguments alone, rounded to four significant digits, so that whoever refines a
+    ladder tests the same loads in the same order.
+
+    Parameters
+    ----------
+    loads, p99, slo_s
+        As for `capacity`.
+    extend : bool
+        Follow an open end: half the lowest load of a left-censored ladder, twice the highest of a right-censored
+        one. By default such ladders are left alone.
+
+    Returns
+    -------
+    float or None
+        Requests/s, not among `loads`; None when the ladder is censored and not to be extended, when the bracket
+        is too narrow for another load of four digits, or when an open end reaches 1e-6 or 1e8 requests/s.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
+    """
+    tested, passed, _ = _passed(loads, p99, slo_s)
+    if passed == 0:
+        wanted = float(tested[0]) / STEP if extend else None
+    elif passed == len(tested):
+        wanted = float(tested[-1]) * STEP if extend else None
+    else:
+        wanted = (float(tested[passed - 1]) + float(tested[passed])) / 2
+    if wanted is None:
+        return None
+    wanted = float(f"{wanted:.{DIGITS}g}")
+    inside = passed in (0, len(tested)) or tested[passed - 1] < wanted < tested[passed]
+    return wanted if inside and LOWEST <= wanted <= HIGHEST and wanted not in tested else None
+
+
+def _passed(loads: ArrayLike, p99: ArrayLike, slo_s: float) -> tuple[NDArray[np.float64], int, float]:
+    """The tested loads, ascending, how many of them pass from the lowest on without a gap, and the objective."""
     limit = positive("slo_s", slo_s)
     tested = np.asarray(loads, dtype=np.float64)
     tail = np.asarray(p99, dtype=np.float64)
@@ -73,6 +126,4 @@ def capacity(loads: ArrayLike, p99: ArrayLike, slo_s: float) -> Capacity:
         raise ValueError(f"loads: {tested[int(np.argmax(np.diff(tested) == 0))]} is there twice")
     fails = np.flatnonzero(~(tail <= limit))
     passed = int(fails[0]) if len(fails) else len(tested)
-    value = float(tested[passed - 1]) if passed else None
-    censored = "left" if passed == 0 else "right" if passed == len(tested) else None
-    return Capacity(value, censored, float(tested[0]), limit)
+    return tested, passed, limit
