@@ -1,45 +1,60 @@
-"""The cells of a replay: claimed one by one, run, recorded once; the last one closes the replay.
+"""The cells of a replay: claimed one by one, run, recorded once.
 
-A replay keeps a few messages in flight. Each runs the next queued cell and then sends itself on while cells are
+A replay keeps a few messages in flight. Each runs queued cells for a turn and then sends itself on while cells are
 queued, so that replays and builds share the workers, and a lost message costs no more than the sweep's next round.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import time
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import structlog
-from django.db import transaction
+from django.db import InterfaceError, OperationalError
 from django.db.models import F
 from django.utils import timezone
 
-from planner import artifacts
-from planner.models import CANDIDATE, Job, Plan, Replay, ReplayCell, ServingProfile
-from planner.services import audit, gates, jobs, locking, plans, queue, traces
-from planner.services.engines import engine_of
-from planner.services.replays import lock_replay
-from planner.services.verdicts import verdict_of
-from planner.simulation import replay, retime
+from planner.models import Job, Replay, ReplayCell
+from planner.services import locking, queue
+from planner.services.cell_work import figures_of
+from planner.services.closing import close_if_complete
+
+__all__ = ["figures_of", "requeue_lost", "run_cell", "run_next_cell", "wants_messages"]
 
 log = structlog.get_logger(__name__)
 
-OPEN = (ReplayCell.State.QUEUED, ReplayCell.State.RUNNING)
 # A cell whose worker died this often is what kills workers (memory, most likely).
 MAX_ATTEMPTS = 3
+# A message runs cells for so long before others get their turn: cells of a few ms would drown in messages.
+TURN_S = 0.5
+# How often a worker that computes asks whether the cell is wanted any more.
+LOOK_EVERY_S = 0.5
+# What a cell computes from.
+NEEDED = ("replay__plan__table", "replay__workload__rates", "replay__workload__trace")
+# Queued cells that a worker looks at in one go, each of which another may take first.
+AT_ONCE = 16
+
+
+class NotWantedError(Exception):
+    """The cell was cancelled, or another worker has it: what is computed here will not be stored."""
 
 
 def run_next_cell(replay_id: int) -> None:
-    """Run the next queued cell of the replay, then send the message on while more are queued."""
+    """Run queued cells of the replay for a turn, then send the message on while more are queued."""
     queued = ReplayCell.objects.filter(replay=replay_id, state=ReplayCell.State.QUEUED).order_by("id")
-    for pk in queued.values_list("pk", flat=True):
-        if run_cell(pk):
-            break
-    else:
-        return
-    if queued.exists() and Replay.objects.filter(pk=replay_id, state=Replay.State.RUNNING).exists():
-        queue.send_cell(replay_id)
+    ends = time.monotonic() + TURN_S
+    while pks := list(queued.values_list("pk", flat=True)[:AT_ONCE]):
+        ran = False
+        for pk in pks:
+            ran |= run_cell(pk)
+            if ran and time.monotonic() > ends:
+                if queued.exists() and Replay.objects.filter(pk=replay_id, state=Replay.State.RUNNING).exists():
+                    queue.send_cell(replay_id)
+                return
+        if not ran:
+            return  # others are at them all
 
 
 def run_cell(cell_id: int) -> bool:
@@ -50,19 +65,19 @@ def run_cell(cell_id: int) -> bool:
         ).update(state=ReplayCell.State.RUNNING, attempt=F("attempt") + 1, started_at=timezone.now())
         if not claimed:
             return False
-        cell = ReplayCell.objects.select_related("replay__plan__table", "replay__workload__rates").get(pk=cell_id)
+        cell = (
+            ReplayCell.objects.select_related(
+                "replay__plan__table", "replay__workload__rates", "replay__workload__trace"
+            )
+            .defer("replay__verdict", "replay__plan__summary", "replay__workload__shape", "replay__workload__notices")
+            .get(pk=cell_id)
+        )
         _mark_running(cell.replay)
-        figures: dict[str, Any] = {}
-        error = ""
-        if cell.attempt > MAX_ATTEMPTS:
-            error = f"its worker died {MAX_ATTEMPTS} times; is there memory enough for {cell.replay.workload}?"
-        else:
-            try:
-                figures = figures_of(cell)
-            except Exception as problem:
-                # Whatever it is, a cell that cannot be run fails the replay instead of being tried for ever.
-                error = str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
-                log.exception("cell_failed", cell=cell_id)
+        try:
+            figures, error = _outcome(cell)
+        except NotWantedError:
+            log.info("cell_not_wanted", cell=cell_id)
+            return True
         ReplayCell.objects.filter(pk=cell_id, state=ReplayCell.State.RUNNING, attempt=cell.attempt).update(
             state=ReplayCell.State.FAILED if error else ReplayCell.State.SUCCEEDED,
             figures=figures,
@@ -73,84 +88,40 @@ def run_cell(cell_id: int) -> bool:
     return True
 
 
+def _outcome(cell: ReplayCell) -> tuple[dict[str, Any], str]:
+    """The figures of a claimed cell, or why there are none."""
+    if cell.attempt > MAX_ATTEMPTS:
+        return {}, f"its worker died {MAX_ATTEMPTS} times; is there memory enough for {cell.replay.workload}?"
+    try:
+        return figures_of(cell, _watch(cell)), ""
+    except (NotWantedError, InterfaceError, OperationalError):
+        raise  # of a lost database the cell knows nothing: the sweep queues it again
+    except Exception as problem:
+        # Whatever it is, a cell that cannot be run fails the replay instead of being tried for ever.
+        log.exception("cell_failed", cell=cell.pk)
+        return {}, str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
+
+
+def _watch(cell: ReplayCell) -> Callable[[], None]:
+    """A function to call while computing; it raises once the cell is not ours to run any more."""
+    mine = ReplayCell.objects.filter(pk=cell.pk, state=ReplayCell.State.RUNNING, attempt=cell.attempt)
+    looked = time.monotonic()
+
+    def look() -> None:
+        nonlocal looked
+        if time.monotonic() - looked < LOOK_EVERY_S:
+            return
+        looked = time.monotonic()
+        if not mine.exists():
+            raise NotWantedError
+
+    return look
+
+
 def _mark_running(row: Replay) -> None:
     Job.objects.filter(kind=Job.Kind.REPLAY, subject_id=row.pk, state=Job.State.QUEUED).update(
         state=Job.State.RUNNING, started_at=timezone.now(), attempt=F("attempt") + 1
     )
-
-
-def figures_of(cell: ReplayCell) -> dict[str, Any]:
-    """Replay the cell: the same figures whenever and wherever it runs."""
-    row, parameters = cell.replay, cell.replay.parameters
-    trace = retime(
-        traces.trace_of(row.workload, parameters["synthetic_trace"], requests=parameters["requests"]),
-        cell.load_rps,
-        arrivals=row.arrivals,
-        seed=cell.seed,
-        **({"cv": parameters["cv"]} if parameters["cv"] else {}),
-    )
-    assert row.plan.table is not None  # a replay starts from a built plan only
-    table, _ = artifacts.load_table(row.plan.table)
-    result = replay(
-        trace,
-        policy=cell.policy,
-        destinations=table.destinations,
-        profile=engine_of(ServingProfile.objects.get(fingerprint=row.fingerprint)),
-        table=table if cell.policy == CANDIDATE else None,
-        seed=cell.seed,
-        warmup=parameters["warmup"],
-        speed=row.plan.parameters.get("capacity"),
-    )
-    figures = result.summary()
-    if figures["p99_s"] is None:
-        raise ValueError(f"no request was served after the warm-up ({figures['refused']} refused)")
-    return {**figures, "active_keys": int(np.unique(trace.key).size)}
-
-
-@transaction.atomic
-def close_if_complete(replay_id: int) -> None:
-    """Record progress and, when no cell is open, close the replay, judge it and evaluate the checklist."""
-    row = lock_replay(replay_id)
-    job = Job.objects.filter(kind=Job.Kind.REPLAY, subject_id=row.pk).latest("id")
-    states = list(row.cells.values_list("state", flat=True))
-    finished = sum(state not in OPEN for state in states)
-    if job.is_open:
-        Job.objects.filter(pk=job.pk).update(done=finished, message=f"{finished} of {len(states)} cells")
-    if row.state != Replay.State.RUNNING or finished < len(states):
-        return
-    broken = row.cells.filter(state=ReplayCell.State.FAILED).first()
-    if broken is not None:
-        _fail(row, job, f"{broken}: {broken.error}")
-        return
-    try:
-        with transaction.atomic():
-            row.verdict = verdict_of(row)
-    except Exception as problem:
-        log.exception("verdict_failed", replay=row.pk)
-        _fail(row, job, f"the cells give no verdict: {type(problem).__name__}: {problem}")
-        return
-    plan = plans.lock_plan(row.plan_id)
-    row.state, row.finished_at = Replay.State.SUCCEEDED, timezone.now()
-    row.bump("state", "verdict", "finished_at")
-    plans.move(plan, Plan.State.REPLAYED)
-    jobs.finish(job, Job.State.SUCCEEDED, result={"replay": row.pk})
-    audit.record(
-        "replay.finished",
-        acting_user=row.created_by,
-        fleet=plan.fleet,
-        subject=row,
-        after={"capacity": row.verdict["capacity"]},
-    )
-    gates.judge_plan(acting_user=row.created_by, plan=plan)
-
-
-def _fail(row: Replay, job: Job, why: str) -> None:
-    plan = plans.lock_plan(row.plan_id)
-    row.state, row.failure, row.finished_at = Replay.State.FAILED, why, timezone.now()
-    row.bump("state", "failure", "finished_at")
-    plans.move(plan, Plan.State.BUILT)
-    jobs.finish(job, Job.State.FAILED, error=why)
-    audit.record("replay.failed", acting_user=row.created_by, fleet=plan.fleet, subject=row, reason=why)
 
 
 def requeue_lost(job: Job) -> int:

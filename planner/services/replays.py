@@ -9,17 +9,26 @@ from django.db import transaction
 from django.utils import timezone
 
 from planner.digests import code_version
-from planner.errors import Conflict, Invalid
-from planner.models import BASELINE, CANDIDATE, Job, Plan, Replay, ReplayCell
-from planner.routing import POLICIES
-from planner.services import audit, jobs, locking, plans, rights, traces
+from planner.errors import Conflict
+from planner.models import Job, Plan, Replay, ReplayCell
+from planner.services import audit, jobs, locking, plans, rights
+from planner.services.replay_options import ARRIVALS, DEFAULT_POLICIES, DEFAULT_SEEDS, check_options, check_requests
 
-DEFAULT_POLICIES = ("flat-lb", "sticky", "cacheroute")
-DEFAULT_SEEDS = (1, 2, 3)
-# Shares of what the destinations, each by its speed, can take at the calibrated knee, when no loads are given.
-DEFAULT_LOAD_SHARES = (0.4, 0.7, 1.0)
-MAX_CELLS = 2_000
-ARRIVALS = ("poisson", "scaled", "gamma", "bootstrap")
+__all__ = [
+    "ARRIVALS",
+    "DEFAULT_POLICIES",
+    "DEFAULT_SEEDS",
+    "after_cancelled_replay",
+    "check_options",
+    "check_requests",
+    "lock_replay",
+    "start_replay",
+]
+
+# States of a plan beside which a what-if replay may run: it leaves them as they are.
+BUILT = (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.IN_REVIEW, Plan.State.APPROVED)
+# Options that have a column of their own.
+COLUMNS = ("policies", "loads_rps", "seeds", "arrivals")
 
 
 def lock_replay(pk: int) -> Replay:
@@ -30,95 +39,60 @@ def lock_replay(pk: int) -> Replay:
     return found
 
 
-def check_options(
-    plan: Plan,
-    *,
-    policies: list[str] | None = None,
-    loads_rps: list[float] | None = None,
-    seeds: list[int] | None = None,
-    arrivals: str = "poisson",
-    cv: float | None = None,
-    requests: int = 20_000,
-    warmup: float = 0.2,
-) -> dict[str, Any]:
-    """The options of a replay with their defaults filled in, or a refusal that names the field.
-
-    Flat-LB and the candidate are always among the policies: without both there is nothing to compare.
-    """
-    assert plan.calibration is not None  # a database constraint of this kind of plan
-    names = list(dict.fromkeys([BASELINE, CANDIDATE, *(policies or DEFAULT_POLICIES)]))
-    for name in names:
-        if name not in POLICIES:
-            raise Invalid(f"{name!r} is not one of {', '.join(POLICIES)}", field="policies")
-    capacity = plan.calibration.q_cap * sum(plan.capacity)
-    loads = sorted(set(loads_rps or [float(f"{capacity * share:.3g}") for share in DEFAULT_LOAD_SHARES]))
-    if any(not 1e-6 <= load <= 1e8 for load in loads):
-        raise Invalid("loads are requests/s from 1e-6 to 1e8", field="loads_rps")
-    seeds = sorted(set(seeds or DEFAULT_SEEDS))
-    if any(not 0 <= seed < 2**31 for seed in seeds):
-        raise Invalid("seeds are whole numbers from 0 to 2^31 - 1", field="seeds")
-    if arrivals not in ARRIVALS:
-        raise Invalid(f"{arrivals!r} is not one of {', '.join(ARRIVALS)}", field="arrivals")
-    if arrivals == "scaled" and len(seeds) > 1:
-        raise Invalid(
-            "the trace's own gaps, scaled, are the same for every seed; give one seed, or other arrivals",
-            field="seeds",
-        )
-    if (arrivals == "gamma") != (cv is not None):
-        raise Invalid("gamma arrivals need their coefficient of variation, and no others have one", field="cv")
-    if cv is not None and not 0 < cv < 1e3:
-        raise Invalid("the coefficient of variation is a number above 0", field="cv")
-    if not 100 <= requests <= 5_000_000:
-        raise Invalid("replay between 100 and 5,000,000 requests", field="requests")
-    if not 0 <= warmup < 1:
-        raise Invalid("the warm-up is a share of the requests, from 0 to below 1", field="warmup")
-    if len(names) * len(loads) * len(seeds) > MAX_CELLS:
-        raise Invalid(f"more than {MAX_CELLS} cells; take fewer loads or seeds", field="loads_rps")
-    return {
-        "policies": names, "loads_rps": loads, "seeds": seeds, "arrivals": arrivals, "cv": cv, "requests": requests,
-        "warmup": warmup,
-    }  # fmt: skip
-
-
-@transaction.atomic
 def start_replay(
     *, acting_user: User, plan: Plan, expected_version: int | None = None, **options: Any
 ) -> tuple[Replay, Job]:
     """Start a replay of a built plan with the options of `check_options`.
 
-    Each (policy, load, seed) is a cell, and a task of its own.
+    Each (policy, load, seed) is a cell, and a task of its own. A replay with faults, a plan switch or other rules of
+    the two policies that are compared is a what-if: it leaves the plan's state as it is, and is no evidence.
     """
     rights.require(acting_user, rights.PLAN)
-    plan = plans.lock_plan(plan.pk, expected_version)
+    plan = Plan.objects.select_related("fleet__serving_profile", "workload__rates", "workload__trace").get(pk=plan.pk)
     if plan.kind == Plan.Kind.FLAT:
         raise Conflict("Flat-LB needs no replay: it is what plans are compared with")
+    # Neither a plan's inputs nor its workload change, so this needs no lock, and reads files.
     chosen = check_options(plan, **options)
     assert plan.workload is not None  # a database constraint of this kind of plan
-    try:
-        synthetic = traces.synthetic_settings(plan.workload, chosen["requests"])
-    except ValueError as error:
-        raise Conflict(str(error)) from error
-    names, loads, seeds = chosen["policies"], chosen["loads_rps"], chosen["seeds"]
-    cells = [(policy, load, seed) for load in loads for seed in seeds for policy in names]
-    plans.move(plan, Plan.State.REPLAYING)
+    synthetic = check_requests(plan.workload, chosen)
+    return _start(acting_user, plan, expected_version, chosen, synthetic)
+
+
+@transaction.atomic
+def _start(
+    acting_user: User,
+    plan: Plan,
+    expected_version: int | None,
+    chosen: dict[str, Any],
+    synthetic: dict[str, Any] | None,
+) -> tuple[Replay, Job]:
+    plan = plans.lock_plan(plan.pk, expected_version)
+    running = plan.replays.filter(state=Replay.State.RUNNING).first()
+    if running is not None:
+        raise Conflict(f"{running} is under way: wait for it or cancel it")
+    if not chosen["what_if"]:
+        plans.move(plan, Plan.State.REPLAYING)
+    elif plan.state not in BUILT:
+        raise Conflict(f"{plan} is {plan.get_state_display()}: it cannot be replayed")
+    assert plan.workload is not None  # a database constraint of this kind of plan
     profile = plan.fleet.serving_profile
     row = Replay.objects.create(
         plan=plan,
         workload=plan.workload,
-        policies=names,
-        loads_rps=loads,
-        seeds=seeds,
-        arrivals=chosen["arrivals"],
+        **{name: chosen[name] for name in COLUMNS},
         parameters={
-            **{name: chosen[name] for name in ("requests", "warmup", "cv")},
+            **{name: value for name, value in chosen.items() if name not in COLUMNS},
             "synthetic_trace": synthetic,
         },
+        what_if=bool(chosen["what_if"]),
         slo_p99_s=plan.fleet.slo_p99_s,
         engine_profile=profile.engine_profile,
         fingerprint=profile.fingerprint,
         code_version=code_version(),
         created_by=acting_user,
     )
+    names, loads, seeds = row.policies, row.loads_rps, row.seeds
+    cells = [(policy, load, seed) for load in loads for seed in seeds for policy in names]
     ReplayCell.objects.bulk_create(
         ReplayCell(replay=row, policy=policy, load_rps=load, seed=seed) for policy, load, seed in cells
     )
@@ -130,7 +104,14 @@ def start_replay(
         acting_user=acting_user,
         fleet=plan.fleet,
         subject=row,
-        after={"plan": plan.number, "policies": names, "loads_rps": loads, "seeds": seeds, "cells": len(cells)},
+        after={
+            "plan": plan.number,
+            "policies": names,
+            "loads_rps": loads,
+            "seeds": seeds,
+            "cells": len(cells),
+            "what_if": chosen["what_if"],
+        },
     )
     return row, job
 
@@ -144,5 +125,5 @@ def after_cancelled_replay(*, job: Job) -> None:
     row.state, row.finished_at = Replay.State.CANCELLED, timezone.now()
     row.bump("state", "finished_at")
     plan = Plan.objects.get(pk=row.plan_id)
-    if plan.state == Plan.State.REPLAYING:
+    if plan.state == Plan.State.REPLAYING and not row.what_if:
         plans.move(plan, Plan.State.BUILT)

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner import artifacts
 from planner.models import Artifact, Workload
-from planner.simulation import Blocks, Trace
+from planner.simulation import Blocks, Trace, retime
 from planner.simulation.synthetic import Lengths, synthetic_trace
 
 # A workload of rates alone gets requests made from them: stated wherever their results are shown, and no
@@ -35,7 +35,8 @@ def synthetic_settings(workload: Workload, requests: int | None = None) -> dict[
     """
     if workload.trace_id is not None:
         return None
-    rates, prefix_tokens = artifacts.load_rate_vector(workload.rates), artifacts.load_prefix_tokens(workload.rates)
+    stored = artifacts.load(workload.rates)
+    rates, prefix_tokens = stored.column("rate").to_numpy(), artifacts.prefix_tokens_of(stored)
     positive = int(np.count_nonzero(rates))
     if not positive:
         raise ValueError("no key of this workload has a rate above 0, so there are no requests to replay")
@@ -55,12 +56,58 @@ def synthetic_settings(workload: Workload, requests: int | None = None) -> dict[
 
 def trace_of(workload: Workload, settings: dict[str, Any] | None, *, requests: int | None = None) -> Trace:
     """The first `requests` requests of the workload's trace, or those that `synthetic_settings` describe."""
+    return _requests_of(*_source(workload, settings), requests)
+
+
+def retimed(
+    workload: Workload,
+    settings: dict[str, Any] | None,
+    load_rps: float,
+    *,
+    requests: int | None = None,
+    **arrivals: Any,
+) -> Trace:
+    """`trace_of` at another load, with the arguments of `simulation.retime`.
+
+    Kept in the process: all policies of a load and seed see the same arrivals, one after the other.
+    """
+    return _retimed(*_source(workload, settings), requests, load_rps, tuple(sorted(arrivals.items())))
+
+
+def span_s(workload: Workload, settings: dict[str, Any] | None, requests: int) -> float:
+    """Seconds from the first to the last arrival of those requests, of which only the arrivals are read."""
+    if workload.trace is None:
+        trace = trace_of(workload, settings)
+        return float(trace.arrival_s[-1] - trace.arrival_s[0])
+    arrival = artifacts.load(workload.trace).column("arrival_s").slice(0, requests).to_numpy()
+    return float(arrival[-1] - arrival[0])
+
+
+def _source(workload: Workload, settings: dict[str, Any] | None) -> tuple[str, tuple[tuple[str, Any], ...] | None]:
+    """The digest that the requests come from, and how they are made of it when it holds only rates. Hashable."""
     if workload.trace is not None:
-        return first(artifacts.load_trace(workload.trace), requests)
+        return workload.trace.digest, None
     assert settings is not None  # synthetic_settings gave them
-    return _synthetic(
-        workload.rates.digest, tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(settings.items()))
-    )
+    made = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(settings.items()))
+    return workload.rates.digest, made
+
+
+@lru_cache(maxsize=2)
+def _requests_of(digest: str, made: tuple[tuple[str, Any], ...] | None, requests: int | None) -> Trace:
+    if made is not None:
+        return _synthetic(digest, made)
+    return first(artifacts.load_trace(Artifact.objects.get(digest=digest)), requests)
+
+
+@lru_cache(maxsize=1)
+def _retimed(
+    digest: str,
+    made: tuple[tuple[str, Any], ...] | None,
+    requests: int | None,
+    load_rps: float,
+    arrivals: tuple[tuple[str, Any], ...],
+) -> Trace:
+    return retime(_requests_of(digest, made, requests), load_rps, **dict(arrivals))
 
 
 @lru_cache(maxsize=2)
