@@ -124,6 +124,15 @@ def conservative_slots(evidence: Evidence, now: dt.datetime) -> Judgement:
 def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
     """3. Candidate and Flat-LB replayed at matched loads, with paired seeds."""
     replay = evidence["replay"]
+    if replay is None and evidence.get("what_ifs"):
+        what_ifs = evidence["what_ifs"]
+        latest = what_ifs[0]
+        return Judgement(
+            MISSING,
+            f"Replayed only as a what-if: replay {latest['id']} had {' and '.join(latest['with'])}. That shows what "
+            "would happen then; the gate needs a replay without.",
+            {"what_ifs": what_ifs},
+        )
     if replay is None:
         return Judgement(MISSING, "No finished replay of this plan.")
     numbers = {

@@ -25,7 +25,9 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
     workload, calibration = plan.workload, plan.calibration
     if workload is None or calibration is None or plan.table is None:
         raise Conflict(f"{plan} is {plan.get_state_display()}: there is no table to judge")
-    replay = plan.replays.filter(state=Replay.State.SUCCEEDED).order_by("-id").first()
+    finished = plan.replays.filter(state=Replay.State.SUCCEEDED).order_by("-id")
+    # Faults, plan switches and other rules are another kind of evidence: they tell nothing of the plan as it is.
+    replay = finished.filter(what_if=False).first()
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index").values_list("index", "weight"))
     summary = plan.summary
     return {
@@ -68,6 +70,8 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
             "recorded_at": calibration.created_at.isoformat(),
         },
         "replay": _replay(replay),
+        # Only where there is nothing else: what was judged on an ordinary replay stays as it was judged.
+        **({"what_ifs": [_what_if(row) for row in finished]} if replay is None and finished else {}),
         "envelope": _envelope(replay),
         "fallback": {"ready": fleet.plans.filter(kind=Plan.Kind.FLAT, state=Plan.State.APPROVED).exists()},
         "fingerprints": {
@@ -92,6 +96,10 @@ def _replan(plan: Plan) -> dict[str, Any] | None:
     }
 
 
+def _what_if(replay: Replay) -> dict[str, Any]:
+    return {"id": replay.pk, "with": replay.parameters["what_if"]}
+
+
 def _replay(replay: Replay | None) -> dict[str, Any] | None:
     if replay is None:
         return None
@@ -109,7 +117,9 @@ def _replay(replay: Replay | None) -> dict[str, Any] | None:
         "measured_requests": min(
             row["requests"] for policy in (CANDIDATE, BASELINE) for row in verdict["policies"][policy]["loads"]
         ),
-        "earlier_replays": replay.plan.replays.filter(state=Replay.State.SUCCEEDED, pk__lt=replay.pk).count(),
+        "earlier_replays": replay.plan.replays.filter(
+            state=Replay.State.SUCCEEDED, what_if=False, pk__lt=replay.pk
+        ).count(),
         "capacity": verdict["capacity"],
         "cacheroute": verdict["policies"]["cacheroute"],
         "flat": verdict["policies"]["flat-lb"],
