@@ -23,6 +23,7 @@ _WORDS = {
     "fingerprints": "the serving profile",
     "policy": "the fleet's policy",
     "replay": "the replay",
+    "what_ifs": "the what-if replays",
     "envelope": "the validated range",
 }
 
