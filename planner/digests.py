@@ -31,11 +31,13 @@ def code_version() -> str:
         "routing",
         "simulation",
         "artifacts.py",  # how a table is written decides its bytes, and so its digest
+        "services/cell_figures.py",
         "services/plan_tables.py",
         "services/cell_figures.py",
         "services/cell_work.py",
         "services/policy_parameters.py",
         "services/traces.py",
+        "services/verdict_parts.py",
         "services/verdicts.py",
     ):
         for path in sorted((root / part).rglob("*.py")) or [root / part]:

@@ -216,19 +216,14 @@ def better_than_flat(evidence: Evidence, now: dt.datetime) -> Judgement:
         return Judgement(MISSING, f"{len(replay['seeds'])} seeds give no interval; {MIN_SEEDS} are needed.")
     steps = against["capacity_steps"]
     # Above the loads that either policy serves within the SLO, both are broken and their p99 says nothing.
-    served = [
-        row
-        for row, mine, flat in zip(
-            against["p99_s"], replay["cacheroute"]["loads"], replay["flat"]["loads"], strict=True
-        )
-        if min(mine["p99_s"]["mean"], flat["p99_s"]["mean"]) <= replay["slo_p99_s"]
-    ]
+    p99_at = [{row["load_rps"]: row["p99_s"]["mean"] for row in replay[who]["loads"]} for who in ("cacheroute", "flat")]
+    served = [row for row in against["p99_s"] if min(p99[row["load_rps"]] for p99 in p99_at) <= replay["slo_p99_s"]]
     if not served:
         return Judgement(
             MISSING,
             "Neither policy meets the SLO at any replayed load, so there is nothing to compare: replay lower loads.",
         )
-    if any(row["half"] <= 1e-9 * abs(row["mean"]) for row in served if row["mean"]):
+    if any(row["half"] <= 1e-9 * abs(row["mean"]) for row in served if row["mean"] and row["half"] is not None):
         return Judgement(MISSING, "The seeds gave identical replays, so there is no interval: take other arrivals.")
     # Better: with one chance in twenty over all loads together. Worse: at any single load.
     better = [row for row in served if row["excludes_zero_all_loads"] and row["mean"] < 0]

@@ -273,3 +273,15 @@ def test_item_6_says_when_a_replan_starts_from_what_is_not_live():
     assert (
         "not live" not in verdict(checklist.same_fingerprint, replan=replan | {"incumbent_is_live": True}).explanation
     )
+
+
+def test_loads_that_bisection_added_for_one_policy_only_are_compared_nowhere():
+    candidate = policy(1.0, 2.0, 3.0)
+    candidate["loads"].insert(2, {"load_rps": 30, "p99_s": {"mean": 99.0, "half": 0.1}, "refused": 0})
+    assert verdict(checklist.better_than_flat, replay__cacheroute=candidate).verdict == PASS
+
+
+def test_a_load_with_one_pair_of_seeds_has_no_interval_and_decides_nothing():
+    alone = {"load_rps": 20, "mean": 5.0, "half": None, "excludes_zero": False, "excludes_zero_all_loads": False}
+    rows = [row(10, -1.0), alone, row(40, -27.0)]
+    assert verdict(checklist.better_than_flat, replay__against_flat__p99_s=rows).verdict == PASS
