@@ -32,9 +32,8 @@ def code_version() -> str:
         "simulation",
         "artifacts.py",  # how a table is written decides its bytes, and so its digest
         "services/cell_figures.py",
-        "services/plan_tables.py",
-        "services/cell_figures.py",
         "services/cell_work.py",
+        "services/plan_tables.py",
         "services/policy_parameters.py",
         "services/traces.py",
         "services/verdict_parts.py",
