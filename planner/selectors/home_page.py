@@ -6,6 +6,7 @@ from django.contrib.auth.models import User
 from django.db.models import Case, Count, Exists, OuterRef, Prefetch, Q, QuerySet, Subquery, When
 
 from planner.models import Approval, Fleet, GateEvaluation, Job, Plan, Rollout
+from planner.selectors.job_progress import with_progress
 
 APPROVE = "planner.approve_plan"
 LONG = ("plan__summary", "plan__parameters")  # they grow with destinations and tenants
@@ -53,7 +54,7 @@ def recent_jobs(fleet: Fleet, count: int = 8) -> list[Job]:
     """The newest jobs of a fleet, open ones first."""
     open_ones = list(open_jobs(fleet))
     closed = _with_plan(Job.objects.filter(fleet=fleet).exclude(state__in=Job.OPEN))
-    return open_ones + list(closed[: max(0, count - len(open_ones))])
+    return with_progress(open_ones + list(closed[: max(0, count - len(open_ones))]))
 
 
 def _with_plan(jobs: QuerySet[Job]) -> QuerySet[Job]:

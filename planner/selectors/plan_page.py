@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.models import BASELINE, GateEvaluation, Job, Plan, Replay
 from planner.selectors.audit_page import plan_timeline
+from planner.selectors.job_progress import with_progress
 from planner.selectors.plan_table import table_facts
 
 # How policies are called on pages, in the order in which they are shown.
@@ -36,8 +37,8 @@ def in_order(policies: list[str]) -> list[str]:
 
 
 def shown_replay(plan: Plan) -> Replay | None:
-    """The replay whose figures stand on the page: the latest that succeeded."""
-    return plan.replays.filter(state=Replay.State.SUCCEEDED).order_by("-id").first()
+    """The replay whose figures stand on the page: the latest that succeeded and is evidence."""
+    return plan.replays.filter(state=Replay.State.SUCCEEDED, what_if=False).order_by("-id").first()
 
 
 def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
@@ -186,6 +187,8 @@ def progress(plan: Plan) -> dict[str, Any]:
     job = jobs.filter(kind=Job.Kind.BUILD_PLAN, subject_id=plan.pk).first()
     if job is None and replays:
         job = jobs.filter(kind=Job.Kind.REPLAY, subject_id__in=replays).first()
+    if job is not None:
+        with_progress([job])
     return {"plan": plan, "job": job, "open": job is not None}
 
 
