@@ -7,7 +7,7 @@ from celery import shared_task
 
 from planner.errors import JobFailed, Refused
 from planner.models import Job
-from planner.services import cells, jobs, plans, studies
+from planner.services import calibrations, cells, fits, jobs, plans, studies
 
 log = structlog.get_logger(__name__)
 
@@ -15,6 +15,8 @@ log = structlog.get_logger(__name__)
 WORK = {
     Job.Kind.BUILD_PLAN.value: (plans.build_plan, plans.build_failed),
     Job.Kind.STUDY.value: (studies.run_study, studies.study_failed),
+    Job.Kind.CALIBRATE.value: (calibrations.run_calibration, calibrations.calibration_failed),
+    Job.Kind.FIT.value: (fits.run_fit, fits.fit_failed),
 }
 
 
@@ -26,6 +28,18 @@ def build_plan(job_id: int) -> None:
 
 @shared_task(name="planner.run_study")
 def run_study(job_id: int) -> None:
+    """Do the work of a job."""
+    run_job(job_id)
+
+
+@shared_task(name="planner.run_calibration")
+def run_calibration(job_id: int) -> None:
+    """Do the work of a job."""
+    run_job(job_id)
+
+
+@shared_task(name="planner.run_fit")
+def run_fit(job_id: int) -> None:
     """Do the work of a job."""
     run_job(job_id)
 

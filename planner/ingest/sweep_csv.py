@@ -202,7 +202,7 @@ def _number(source: TextSource, row: int, name: str, text: str) -> float:
     elif name == "load_rps" and value < 1e-6:
         code, message = "zero", f"{shown:.40}: expected at least 1e-6 requests/s."
     else:
-        return value + 0.0  # turns -0.0 into 0.0
+        return int(value) if name in WHOLE else value + 0.0  # turns -0.0 into 0.0
     raise source.problem(code, message, row=row, field=name, value=text)
 
 

@@ -11,7 +11,12 @@ from planner.models import Job, ReplayCell
 IN_FLIGHT = 8
 
 # Names as older releases sent and knew them: during an upgrade both run. What is done is decided by the job's row.
-TASK_OF = {Job.Kind.BUILD_PLAN: "planner.build_plan", Job.Kind.STUDY: "planner.run_study"}
+TASK_OF = {
+    Job.Kind.BUILD_PLAN: "planner.build_plan",
+    Job.Kind.STUDY: "planner.run_study",
+    Job.Kind.CALIBRATE: "planner.run_calibration",
+    Job.Kind.FIT: "planner.run_fit",
+}
 
 # Sending holds a request, so it waits less for a broker that hangs than the workers' own reads do, which block.
 SEND_OPTIONS = {"socket_connect_timeout": 1, "socket_timeout": 2}

@@ -71,6 +71,8 @@ class CalibrationResult:
         Tokens of a warm prefix.
     cold_share : float
         Share of cold requests in the trials of W.
+    keep_share : float
+        Share of the warm tokens that counts as kept.
     source : str
         "simulated".
     """
@@ -86,6 +88,7 @@ class CalibrationResult:
     margin: float
     prefix_tokens: int
     cold_share: float
+    keep_share: float
     seed: int
     profile_fingerprint: str
     source: str = "simulated"
@@ -194,6 +197,7 @@ def calibrate(
         margin=margin,
         prefix_tokens=prefix_tokens,
         cold_share=cold_share,
+        keep_share=keep_share,
         seed=seed,
         profile_fingerprint=profile.fingerprint(),
     )

@@ -9,7 +9,7 @@ from tests import factories as make
 
 pytestmark = pytest.mark.django_db
 
-TASKS = (tasks.build_plan, tasks.run_study)
+TASKS = (tasks.build_plan, tasks.run_study, tasks.run_calibration, tasks.run_fit)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
