@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rest_framework import serializers
 
 from planner import models
+from planner.api.fields import FiniteFloat
+from planner.api.replay_serializers import ReplayOptions
 from planner.api.tenant_slots import SlotsOfTenants, refuse_strays
 from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
-from planner.routing import POLICIES
 from planner.routing.admission import ADMISSIONS
-from planner.services.destination_rules import MAX_NAME_CHARS, MAX_URL_CHARS, is_number
+from planner.services.destination_rules import MAX_NAME_CHARS, MAX_URL_CHARS
 from planner.services.plan_options import MOST_TOKENS
-from planner.services.replays import ARRIVALS
 
 
 class DestinationSerializer(serializers.ModelSerializer[models.Destination]):
@@ -87,20 +86,6 @@ class PlanRowSerializer(PlanSerializer):
     )
 
 
-class ReplayCellSerializer(serializers.ModelSerializer[models.ReplayCell]):
-    class Meta:
-        model = models.ReplayCell
-        exclude = ["replay", "attempt"]
-
-
-class ReplaySerializer(serializers.ModelSerializer[models.Replay]):
-    created_by = serializers.CharField(source="created_by.username", read_only=True)
-
-    class Meta:
-        model = models.Replay
-        fields = "__all__"
-
-
 class GateItemSerializer(serializers.ModelSerializer[models.GateItem]):
     class Meta:
         model = models.GateItem
@@ -142,15 +127,6 @@ class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
         fields = "__all__"
 
 
-class JobSerializer(serializers.ModelSerializer[models.Job]):
-    fleet = serializers.CharField(source="fleet.slug", read_only=True)
-    created_by = serializers.CharField(source="created_by.username", read_only=True)
-
-    class Meta:
-        model = models.Job
-        exclude = ["attempt", "dispatched_at"]
-
-
 class AuditEventSerializer(serializers.ModelSerializer[models.AuditEvent]):
     fleet = serializers.CharField(source="fleet.slug", read_only=True, allow_null=True, default=None)
 
@@ -189,22 +165,6 @@ class DriftCheckSerializer(serializers.ModelSerializer[models.DriftCheck]):
 class FleetField(serializers.SlugRelatedField[models.Fleet]):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(slug_field="slug", queryset=models.Fleet.objects.all(), **kwargs)
-
-
-class FiniteFloat(serializers.FloatField):
-    """A float that JSON and the database can hold: DRF's takes "nan", "1_0" and true, and fails beyond floats."""
-
-    def to_internal_value(self, data: Any) -> float:
-        """The number; a validation error when it is none, or not finite."""
-        if isinstance(data, bool) or (isinstance(data, str) and not is_number(data.strip())):
-            self.fail("invalid")
-        try:
-            value = float(super().to_internal_value(data))
-        except OverflowError:
-            value = math.inf
-        if not math.isfinite(value):
-            self.fail("invalid")
-        return value
 
 
 class Speed(FiniteFloat):
@@ -281,24 +241,6 @@ class SimulateInput(serializers.Serializer[Any]):
     fleet = FleetField()
     workload = serializers.PrimaryKeyRelatedField(queryset=models.Workload.objects.all())
     margin = FiniteFloat(required=False, default=0.8)
-
-
-class ReplayOptions(serializers.Serializer[Any]):
-    policies = serializers.ListField(
-        child=serializers.ChoiceField(choices=list(POLICIES)), required=False, max_length=20
-    )
-    loads_rps = serializers.ListField(child=FiniteFloat(min_value=1e-6, max_value=1e9), required=False, max_length=100)
-    seeds = serializers.ListField(
-        child=serializers.IntegerField(min_value=0, max_value=2**31 - 1), required=False, max_length=100
-    )
-    arrivals = serializers.ChoiceField(choices=ARRIVALS, required=False, default="poisson")
-    cv = FiniteFloat(required=False, min_value=0.01, max_value=100)
-    requests = serializers.IntegerField(required=False, default=20_000, min_value=100, max_value=5_000_000)
-    warmup = FiniteFloat(required=False, default=0.2, min_value=0, max_value=0.99)
-
-
-class ReplayInput(ReplayOptions):
-    plan = serializers.PrimaryKeyRelatedField(queryset=models.Plan.objects.all())
 
 
 class PlanInput(serializers.Serializer[Any]):

@@ -47,7 +47,7 @@ def eta_s(jobs: Iterable[Job]) -> dict[int, float | None]:
     return {job.pk: _left(policies[replay], elapsed_s(job) or 0.0) for replay, job in replays.items()}
 
 
-def _by_policy(cells: QuerySet[ReplayCell]) -> Iterable[dict[str, Any]]:
+def _by_policy(cells: QuerySet[ReplayCell]) -> Iterable[Any]:
     """Counts and seconds of the cells by replay and policy, added up by the database."""
     finished, running = Q(state=State.SUCCEEDED), Q(state=State.RUNNING)
     return (

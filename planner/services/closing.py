@@ -10,7 +10,7 @@ from django.utils import timezone
 from planner.digests import digest
 from planner.models import Job, Plan, Replay, ReplayCell
 from planner.services import audit, gates, jobs, plans
-from planner.services.refinement import add_round, refined_capacity
+from planner.services.refinement import add_round
 from planner.services.replays import lock_replay
 from planner.services.verdicts import verdict_of
 
@@ -51,8 +51,6 @@ def _close(replay_id: int) -> None:
             if add_round(row, job):
                 return
             row.verdict = verdict_of(row)
-            if refined := refined_capacity(row):
-                row.verdict["refined"] = refined
     except Exception as problem:
         log.exception("verdict_failed", replay=row.pk)
         _fail(row, job, f"the cells give no verdict: {type(problem).__name__}: {problem}")

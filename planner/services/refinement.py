@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Any
 
 from django.db import transaction
 from django.db.models import F
 
-from planner.analysis import t_interval
 from planner.models import Job, Replay, ReplayCell
 from planner.services import jobs
-from planner.simulation import Capacity, capacity
 from planner.simulation.ladder import next_load
 
 
@@ -47,43 +44,6 @@ def add_round(row: Replay, job: Job) -> bool:
     Job.objects.filter(pk=job.pk).update(total=F("total") + len(added) * len(row.seeds))
     transaction.on_commit(lambda: jobs.send(job), robust=True)
     return True
-
-
-def refined_capacity(row: Replay) -> dict[str, Any]:
-    """Capacity of each policy over the ladder and what bisection added to it; empty without refinement.
-
-    Returns
-    -------
-    dict, per policy: ``loads_rps`` (ascending), ``p99_s`` (mean over seeds at each), ``per_seed`` and ``text``
-    (capacities as they are to be printed: never a bare number when censored) and ``censored``.
-    """
-    if not row.refined_loads:
-        return {}
-    p99 = _p99(row)
-    return {policy: _refined(p99[policy], row.seeds, row.slo_p99_s) for policy in row.policies}
-
-
-def _refined(p99: dict[float, dict[int, float]], seeds: list[int], slo_s: float) -> dict[str, Any]:
-    loads = sorted(p99)
-    found = [capacity(loads, [p99[load][seed] for load in loads], slo_s) for seed in seeds]
-    return {
-        "loads_rps": loads,
-        "p99_s": [math.fsum(p99[load].values()) / len(seeds) for load in loads],
-        "per_seed": [str(one) for one in found],
-        "text": _text(found),
-        "censored": sorted({one.censored for one in found if one.censored}),
-    }
-
-
-def _text(found: list[Capacity]) -> str:
-    if len({str(one) for one in found}) == 1:
-        return str(found[0])
-    values = [one.value for one in found if one.value is not None and one.censored is None]
-    if len(values) < len(found):
-        ordered = sorted(found, key=lambda one: -math.inf if one.value is None else one.value)
-        return f"{ordered[0]} to {ordered[-1]}"
-    mean = t_interval(values)
-    return f"{mean.mean:.3g} ± {mean.half_width:.2g}"
 
 
 def _p99(row: Replay) -> dict[str, dict[float, dict[int, float]]]:

@@ -6,7 +6,7 @@ load, where seconds would lie in different places.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from planner.errors import Invalid
 from planner.models import Plan
@@ -96,7 +96,7 @@ def _fault(where: str, fault: dict[str, Any], positions: dict[str, int]) -> dict
     }
 
 
-def _number(value: Any) -> bool:
+def _number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -116,11 +116,11 @@ def check_switch(plan: Plan, switch: dict[str, Any]) -> dict[str, Any]:
         if name not in ("from_plan", "at"):
             raise Invalid("a switch has from_plan and at", field=f"switch/{name}")
     at, number = switch.get("at"), switch.get("from_plan")
-    if not _number(at) or not 0 < at < 1:  # type: ignore[operator]  # a number, as was just asked
+    if not _number(at) or not 0 < at < 1:
         raise Invalid("the plans switch at a share of the arrivals' span between 0 and 1", field="switch/at")
     if number == plan.number:
         raise Invalid(f"plan {number} cannot take over from itself", field="switch/from_plan")
-    return {**other_plan(plan, number, field="switch/from_plan"), "at": float(at)}  # type: ignore[arg-type]
+    return {**other_plan(plan, number, field="switch/from_plan"), "at": float(at)}
 
 
 def other_plan(plan: Plan, number: Any, *, field: str) -> dict[str, Any]:

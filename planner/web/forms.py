@@ -13,11 +13,8 @@ from django.core.exceptions import ValidationError
 from planner.errors import Invalid
 from planner.ingest import FORMATS
 from planner.models import ApiToken, Fleet, Workload
-from planner.routing import POLICIES
-from planner.selectors.plan_page import policy_name
 from planner.services.audit import ACTIONS
 from planner.services.destination_rules import NewDestination, speed_of
-from planner.services.replays import ARRIVALS, DEFAULT_POLICIES
 from planner.simulation import PROFILES
 from planner.web.destination_lines import DESTINATIONS_HELP, destination_lines
 
@@ -140,30 +137,6 @@ class SimulateForm(Styled):
     def __init__(self, *args: Any, fleet: Fleet, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["workload"].queryset = fleet.workloads.all()  # type: ignore[attr-defined]
-
-
-class ReplayForm(Styled):
-    """A replay of a built plan."""
-
-    policies = forms.MultipleChoiceField(
-        required=False,
-        widget=forms.CheckboxSelectMultiple,
-        help_text="CacheRoute and Flat-LB are always among them.",
-        initial=list(DEFAULT_POLICIES),
-    )
-    loads_rps = NumberList(
-        required=False,
-        label="Loads, requests/s",
-        help_text="Three or more. Left empty: 40, 70 and 100% of the fleet's calibrated capacity.",
-    )
-    seeds = NumberList(required=False, whole=True, initial="1, 2, 3", help_text="Three or more: paired over policies.")
-    arrivals = forms.ChoiceField(choices=[(a, a) for a in ARRIVALS], initial="poisson")
-    cv = forms.FloatField(required=False, label="CV of gamma arrivals", min_value=0)
-    requests = forms.IntegerField(initial=20_000, min_value=100, help_text="Of each cell.")
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["policies"].choices = [(p, policy_name(p)) for p in POLICIES]  # type: ignore[attr-defined]
 
 
 class PolicyForm(Styled):

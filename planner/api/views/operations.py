@@ -5,7 +5,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import serializers
+from planner.api import replay_serializers, serializers
 from planner.api.base import ReadViewSet
 from planner.api.permissions import NEVER_BY_TOKEN
 from planner.api.schema import CHANGED, IF_MATCH
@@ -57,10 +57,10 @@ class JobViewSet(ReadViewSet):
     """Long work and its progress."""
 
     queryset = Job.objects.select_related("fleet", "created_by").order_by("-id")
-    serializer_class = serializers.JobSerializer
+    serializer_class = replay_serializers.JobSerializer
     filterset_fields = {"fleet__slug": ["exact"], "kind": ["exact"], "state": ["exact", "in"]}
 
-    @extend_schema(request=None, responses={200: serializers.JobSerializer})
+    @extend_schema(request=None, responses={200: replay_serializers.JobSerializer})
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
         """Cancel it and what it was making."""

@@ -8,7 +8,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import serializers
+from planner.api import replay_serializers, serializers
 from planner.api.base import ReadViewSet, accepted
 from planner.api.permissions import NEVER_BY_TOKEN
 from planner.api.schema import CHANGED, IF_MATCH, Accepted
@@ -110,23 +110,23 @@ class ReplayViewSet(ReadViewSet):
     """Shadow replays."""
 
     queryset = Replay.objects.select_related("plan", "created_by").order_by("-id")
-    serializer_class = serializers.ReplaySerializer
+    serializer_class = replay_serializers.ReplaySerializer
     fleet_path = "plan__fleet"
     filterset_fields = {"plan": ["exact"], "state": ["exact"], "plan__fleet__slug": ["exact"]}
 
-    @extend_schema(request=serializers.ReplayInput, responses={202: Accepted})
+    @extend_schema(request=replay_serializers.ReplayInput, responses={202: Accepted})
     def create(self, request: Request) -> Response:
         """Replay a built plan against Flat-LB; the checklist is evaluated when the last cell is in."""
-        row, job = replays.start_replay(acting_user=self.person, **self.accept(serializers.ReplayInput))
+        row, job = replays.start_replay(acting_user=self.person, **self.accept(replay_serializers.ReplayInput))
         return accepted(request, job, plan=row.plan_id, replay=row.pk)
 
-    @extend_schema(responses={200: serializers.ReplayCellSerializer(many=True)}, filters=False)
+    @extend_schema(responses={200: replay_serializers.ReplayCellSerializer(many=True)}, filters=False)
     @action(detail=True, methods=["get"])
     def cells(self, request: Request, pk: str) -> Response:
         """Every cell with its figures."""
         row: Any = self.get_object()
         page = self.paginate_queryset(row.cells.order_by("-id"))
-        return self.get_paginated_response(serializers.ReplayCellSerializer(page, many=True).data)
+        return self.get_paginated_response(replay_serializers.ReplayCellSerializer(page, many=True).data)
 
 
 class GateViewSet(ReadViewSet):

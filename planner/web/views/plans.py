@@ -16,8 +16,8 @@ from planner.selectors.plan_page import plan_page, progress
 from planner.services import gates, plans, replays, reviews, rights, rollouts
 from planner.web.access import fragment, needs
 from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person, text
-from planner.web.forms import ReplayForm
 from planner.web.plan_forms import PlanForm
+from planner.web.replay_forms import ReplayForm
 
 # States in which the checklist still decides something.
 JUDGED = (Plan.State.REPLAYED, Plan.State.IN_REVIEW, Plan.State.APPROVED)
@@ -65,7 +65,7 @@ def _order(request: HttpRequest, fleet: Fleet, data: dict[str, Any]) -> str:
 def plan(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     """The page that a plan is judged by."""
     found = find_plan(slug, number)
-    return _page(request, found, ReplayForm())
+    return _page(request, found, ReplayForm(plan=found))
 
 
 def _page(request: HttpRequest, found: Plan, replay_form: ReplayForm, status: int = 200) -> HttpResponse:
@@ -120,7 +120,7 @@ def plan_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 def new_replay(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     """Start a replay."""
     found = find_plan(slug, number)
-    form = ReplayForm(request.POST)
+    form = ReplayForm(request.POST, plan=found)
 
     def start(data: dict[str, Any]) -> str:
         row, _job = replays.start_replay(

@@ -1,0 +1,166 @@
+"""What a replay is ordered with, and what is shown of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from planner import models
+from planner.api.fields import FiniteFloat
+from planner.routing import POLICIES
+from planner.selectors.job_progress import elapsed_s, eta_s
+from planner.services.policy_parameters import known_parameters
+from planner.services.replay_events import KINDS, MAX_FACTOR
+from planner.services.replay_options import ARRIVALS, MAX_ROUNDS
+
+SHARE = "a share of the arrivals' span, 0 the first and 1 the last arrival: the same moment at every load"
+
+
+def _described(name: str) -> str:
+    known = known_parameters(name)
+    return f"{name} ({', '.join(f'{k} {v}' for k, v in known.items())})" if known else f"{name} (none)"
+
+
+class Strict(serializers.Serializer[Any]):
+    """An object within a request: a misspelt name in it is refused, not passed over."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """What is accepted. The top of a request is looked over by the view, which knows the fields of forms."""
+        if self.parent is not None and isinstance(data, Mapping):
+            sent = {re.split(r"[.\[]", str(name), maxsplit=1)[0] for name in data}
+            if strays := sorted(sent - set(self.fields)):
+                known = f"There is no such field here; known: {', '.join(self.fields)}."
+                raise serializers.ValidationError({name: [known] for name in strays})
+        return super().to_internal_value(data)
+
+
+class FaultInput(Strict):
+    kind = serializers.ChoiceField(
+        choices=KINDS,
+        help_text="down: dies and returns cold; drain: takes no new requests and keeps its cache; slow: its steps take "
+        "`factor` times as long",
+    )
+    destination = serializers.CharField(max_length=200, help_text="Name of a destination of the plan")
+    start = FiniteFloat(min_value=0, max_value=1, help_text=f"When it begins: {SHARE}")
+    end = FiniteFloat(
+        required=False, allow_null=True, min_value=0, max_value=1, help_text=f"When it is over: {SHARE}. None: never"
+    )
+    factor = FiniteFloat(required=False, allow_null=True, max_value=MAX_FACTOR, help_text="Of slow ones; 2 if none")
+
+
+class SwitchInput(Strict):
+    from_plan = serializers.IntegerField(
+        min_value=1, max_value=2**31 - 1, help_text="Number, in its fleet, of the built plan that is live until `at`"
+    )
+    at = FiniteFloat(min_value=0, max_value=1, help_text=f"When this plan takes over: {SHARE}")
+
+
+@extend_schema_field(
+    {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": True}, "default": {}}
+)
+class ParametersOfPolicies(serializers.JSONField):
+    """{policy: {parameter: value}}; forms have no such field."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Objects in an object; what they hold is checked against the policies."""
+        data = super().to_internal_value(data)
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("An object: {policy: {parameter: value}}.")
+        return data
+
+
+class ReplayOptions(Strict):
+    policies = serializers.ListField(
+        child=serializers.ChoiceField(choices=list(POLICIES)),
+        required=False,
+        max_length=20,
+        help_text="Flat-LB and CacheRoute are always among them",
+    )
+    policy_parameters = ParametersOfPolicies(
+        required=False,
+        help_text="Parameters that differ from the defaults, {policy: {parameter: value}}. Known, with defaults: "
+        + "; ".join(_described(name) for name in POLICIES),
+    )
+    loads_rps = serializers.ListField(child=FiniteFloat(min_value=1e-6, max_value=1e9), required=False, max_length=100)
+    seeds = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=2**31 - 1), required=False, max_length=100
+    )
+    arrivals = serializers.ChoiceField(choices=ARRIVALS, required=False, default="poisson")
+    cv = FiniteFloat(required=False, min_value=0.01, max_value=100, help_text="Of gamma arrivals")
+    run_length = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=5_000_000,
+        help_text="Gaps in a run of bootstrap arrivals; the cube root of their number if none",
+    )
+    requests = serializers.IntegerField(required=False, default=20_000, min_value=100, max_value=5_000_000)
+    warmup = FiniteFloat(required=False, default=0.2, min_value=0, max_value=0.99)
+    faults = FaultInput(many=True, required=False, help_text="Makes the replay a what-if")
+    switch = SwitchInput(
+        required=False, allow_null=True, help_text="Another plan is live first. Makes the replay a what-if"
+    )
+    also = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),
+        required=False,
+        max_length=20,
+        help_text="Numbers, in the fleet, of other built plans to replay beside, as cacheroute@<number>",
+    )
+    refine = serializers.IntegerField(
+        required=False,
+        default=0,
+        min_value=0,
+        max_value=MAX_ROUNDS,
+        help_text="Rounds of bisection between each policy's passing and failing load, after the ladder is done",
+    )
+    extend = serializers.BooleanField(
+        required=False, default=False, help_text="Rounds of bisection follow an open end of the ladder too"
+    )
+
+
+class ReplayInput(ReplayOptions):
+    plan = serializers.PrimaryKeyRelatedField(queryset=models.Plan.objects.all())
+
+
+class ReplayCellSerializer(serializers.ModelSerializer[models.ReplayCell]):
+    class Meta:
+        model = models.ReplayCell
+        exclude = ["replay", "attempt"]
+
+
+class ReplaySerializer(serializers.ModelSerializer[models.Replay]):
+    created_by = serializers.CharField(source="created_by.username", read_only=True)
+
+    class Meta:
+        model = models.Replay
+        fields = "__all__"
+
+
+class JobSerializer(serializers.ModelSerializer[models.Job]):
+    """A job; of open replay jobs also how long they will take, asked of the database once for all rows."""
+
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
+    created_by = serializers.CharField(source="created_by.username", read_only=True)
+    elapsed_s = serializers.SerializerMethodField(help_text="Seconds since a worker began; null while it is queued")
+    eta_s = serializers.SerializerMethodField(
+        help_text="Seconds that a running replay will still take, from what its finished cells took; null until one "
+        "is finished, while nobody works at it, and for jobs of other kinds"
+    )
+
+    class Meta:
+        model = models.Job
+        exclude = ["attempt", "dispatched_at"]
+
+    def get_elapsed_s(self, job: models.Job) -> float | None:
+        """Seconds that it has run."""
+        return elapsed_s(job)
+
+    def get_eta_s(self, job: models.Job) -> float | None:
+        """Seconds that it will still run."""
+        if not hasattr(self, "_left"):
+            rows = self.parent.instance if self.parent is not None else [job]
+            self._left = eta_s(rows)  # type: ignore[arg-type]  # a list of jobs, or this one
+        return self._left.get(job.pk)
