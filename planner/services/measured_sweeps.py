@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from django.contrib.auth.models import User
@@ -22,7 +23,7 @@ def import_sweep(
     *,
     acting_user: User,
     fleet: Fleet,
-    file: BinaryIO,
+    file: Path | BinaryIO,
     file_name: str,
     slots_measured: int | None = None,
     margin: float = 0.8,
