@@ -1,91 +1,20 @@
-"""Figures of the plan page, as plain Plotly dicts drawn from stored verdicts. They compute nothing new."""
+"""Loads of destinations and the chain of hit rates at one load, as plain Plotly dicts; they compute nothing new."""
 
 from __future__ import annotations
 
 from html import escape
-from math import log10
 from typing import Any
 
-from dashboards.look import FAINT, INK, LIMIT, colour_of, frame, look_of
-from planner.selectors.plan_page import policy_name
+from dashboards.look import FAINT, INK, colour_of, frame
+from planner.selectors.policy_names import CANDIDATE, policy_name
 
 Figure = dict[str, Any]
 # Pixels of one panel of the load bars: of all of it, of its title, and of what is left free below it.
 PANEL_HEIGHT, TITLE_HEIGHT, GAP = 115, 22, 8
 # Pixels of a whole chart of load bars beside its panels: the axis of destinations.
 AXIS_HEIGHT = 60
-WEIGHTINGS = {"hit_rate": "token-weighted", "request_hit_rate": "request-weighted"}
-
-
-def _line(policy: str, rows: list[dict[str, Any]], figure: str, theme: str, scale: float, unit: str) -> dict[str, Any]:
-    look, colour = look_of(policy), colour_of(policy, theme)
-    halves = [row[figure]["half"] for row in rows]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": policy_name(policy),
-        "x": [row["load_rps"] for row in rows],
-        "y": [row[figure]["mean"] * scale for row in rows],
-        "line": {"color": colour, "dash": look.dash, "width": 2},
-        "marker": {"symbol": look.marker, "size": 8, "color": colour},
-        "error_y": {
-            "type": "data",
-            "array": [(half or 0.0) * scale for half in halves],
-            "thickness": 1.2,
-            "width": 4,
-            "color": colour,
-        },
-        "hovertemplate": f"%{{y:.3~g}} {unit} ± %{{error_y.array:.2~g}}",
-    }
-
-
-def hit_rate(data: dict[str, Any], theme: str, weighting: str = "hit_rate") -> Figure:
-    """Hit rate against load, a line a policy, with 95% intervals over seeds."""
-    verdict = data["verdict"]
-    lines = [
-        _line(p, verdict["policies"][p]["loads"], weighting, theme, 100.0, "%") for p in reversed(data["policies"])
-    ]
-    y_title = f"hit rate, {WEIGHTINGS[weighting]}, %"
-    layout = frame(theme, x_title="offered load, requests/s", y_title=y_title)
-    layout["yaxis"]["range"] = [0, 103]
-    return {"data": lines, "layout": layout}
-
-
-def p99(data: dict[str, Any], theme: str) -> Figure:
-    """p99 end-to-end latency against load with the SLO as a line; logarithmic where it spans decades."""
-    verdict = data["verdict"]
-    lines = [_line(p, verdict["policies"][p]["loads"], "p99_s", theme, 1.0, "s") for p in reversed(data["policies"])]
-    means = [y for line in lines for y in line["y"]] + [verdict["slo_p99_s"]]
-    log = max(means) > 10 * min(means)
-    layout = frame(theme, x_title="offered load, requests/s", y_title="p99 latency, s")
-    if log:
-        layout["yaxis"] |= {"type": "log", "title": {"text": "p99 latency, s (log scale)"}, "dtick": "D2"}
-        for line in lines:
-            line["error_y"] |= _above_zero(line)
-    else:
-        layout["yaxis"]["rangemode"] = "tozero"
-    slo, colour = verdict["slo_p99_s"], LIMIT[theme]
-    layout["shapes"] = [
-        {
-            "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": slo, "y1": slo,
-            "line": {"color": colour, "width": 1.5, "dash": "dash"},
-        }
-    ]  # fmt: skip
-    layout["annotations"] = [_label(f"SLO {slo:g} s", log10(slo) if log else slo, colour)]
-    return {"data": lines, "layout": layout}
-
-
-def _above_zero(line: dict[str, Any]) -> dict[str, Any]:
-    """Lower ends of intervals that a logarithmic axis can show: never below a hundredth of the mean."""
-    lower = [min(half, 0.99 * mean) for half, mean in zip(line["error_y"]["array"], line["y"], strict=True)]
-    return {"symmetric": False, "arrayminus": lower}
-
-
-def _label(text: str, y: float, colour: str) -> dict[str, Any]:
-    return {
-        "text": text, "xref": "paper", "x": 1, "xanchor": "right", "y": y, "yanchor": "bottom",
-        "showarrow": False, "font": {"color": colour, "size": 12},
-    }  # fmt: skip
+# Pixels of one bar of the chain, and of the chart beside its bars.
+BAR_HEIGHT, CHAIN_EDGES = 40, 70
 
 
 def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure:
@@ -100,7 +29,9 @@ def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figur
     if data["verdict"] is not None:
         for policy in data["policies"]:
             rows = data["verdict"]["policies"][policy]["loads"]
-            row = next((r for r in rows if r["load_rps"] == load_rps), rows[0])
+            row = next((r for r in rows if r["load_rps"] == load_rps), None)
+            if row is None:  # not run at this load
+                continue
             counts = row["requests_per_destination"]
             # The stored max/mean counts requests, as if all were equally fast.
             imbalance = max(_to_mean(counts, capacity)) if unequal else row["imbalance"]["mean"]
@@ -149,3 +80,63 @@ def _to_mean(values: list[float], capacity: list[float]) -> list[float]:
     """Each load over its destination's fair part of all of it, which is in proportion to its speed."""
     mean = sum(values) / sum(capacity) if values else 0.0
     return [value / (mean * speed) if mean else 0.0 for value, speed in zip(values, capacity, strict=True)]
+
+
+def chain(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure | None:
+    """Hit rate that was available, planned and delivered at a load; None where the cells did not keep it.
+
+    The steps of the candidate come first, each with what was lost to the step before; then what the other policies
+    delivered on the same arrivals.
+    """
+    at = {}
+    for policy in data["policies"] if data["verdict"] is not None else ():
+        for row in data["verdict"]["policies"][policy]["loads"]:
+            if row["load_rps"] == load_rps and row.get("available"):
+                at[policy] = row
+    if CANDIDATE not in at:
+        return None
+    mine = at[CANDIDATE]
+    available, planned, delivered = (
+        100 * mine[name]["mean"] if mine[name] else None for name in ("available", "planned", "delivered")
+    )
+    grey, colour = FAINT[theme] if theme == "dark" else "#aab4c1", colour_of(CANDIDATE, theme)
+    bars = [("Available", available, grey, "", "one cache that never evicts")]
+    if planned is not None:
+        bars.append(("Planned", planned, colour, "/", f"−{available - planned:.1f} on keys without a slot"))
+    before = available if planned is None else planned
+    change = delivered - before
+    bars.append((f"Delivered, {policy_name(CANDIDATE)}", delivered, colour, "", f"{_signed(change)} in serving"))
+    for policy in data["policies"]:
+        if policy in at and policy != CANDIDATE:
+            value = 100 * at[policy]["delivered"]["mean"]
+            name = f"Delivered, {policy_name(policy)}"
+            bars.append((name, value, colour_of(policy, theme), "", f"{_signed(value - delivered)} to CacheRoute"))
+    layout = frame(theme, x_title="share of prompt tokens, %", y_title="")
+    layout |= {"showlegend": False, "hovermode": "closest", "bargap": 0.3}
+    layout["xaxis"]["range"] = [0, 100]
+    layout["yaxis"] |= {"autorange": "reversed", "type": "category", "showticklabels": False, "ticks": ""}
+    layout["margin"] |= {"l": 12, "t": 12}
+    # Words stand above their bar: beside it there is no room on a phone.
+    layout["annotations"] = [
+        {
+            "text": f"<b>{escape(name)} {value:.1f}%</b>  {escape(note)}", "xref": "paper", "x": 0, "xanchor": "left",
+            "y": name, "yshift": 15, "showarrow": False, "font": {"color": INK[theme], "size": 12},
+        }
+        for name, value, _, _, note in bars
+    ]  # fmt: skip
+    drawn = {
+        "type": "bar", "orientation": "h", "x": [bar[1] for bar in bars], "y": [bar[0] for bar in bars], "width": 0.38,
+        "marker": {"color": [bar[2] for bar in bars], "pattern": {"shape": [bar[3] for bar in bars]},
+                   "line": {"width": 0}},
+        "hovertemplate": "%{y}: %{x:.1f}%<extra></extra>",
+    }  # fmt: skip
+    return {"data": [drawn], "layout": layout}
+
+
+def chain_height(figure: Figure) -> int:
+    """Pixels of a chart of the chain."""
+    return BAR_HEIGHT * len(figure["data"][0]["x"]) + CHAIN_EDGES
+
+
+def _signed(points: float) -> str:
+    return f"{'+' if points >= 0 else '−'}{abs(points):.1f} points"

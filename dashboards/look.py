@@ -21,7 +21,18 @@ LOOKS: dict[str, PolicyLook] = {
     "chwbl": PolicyLook("#7c3aed", "#b79bff", "dashdot", "triangle-up"),
     "dualmap": PolicyLook("#0f766e", "#3ecdbb", "longdash", "cross"),
     "preble": PolicyLook("#be185d", "#ff7fb6", "longdashdot", "x"),
+    "preble-50": PolicyLook("#86198f", "#f0abfc", "dash", "triangle-down"),
+    "round-robin": PolicyLook("#52525b", "#d4d4d8", "dot", "star"),
+    "random": PolicyLook("#78716c", "#d6d3d1", "dashdot", "hexagon"),
+    "least-outstanding": PolicyLook("#4d7c0f", "#a3e635", "longdash", "pentagon"),
+    "hash": PolicyLook("#854d0e", "#facc15", "longdashdot", "bowtie"),
 }
+# Other plans of the fleet, replayed beside the candidate, take turns.
+OTHER_PLANS = (
+    PolicyLook("#0369a1", "#7dd3fc", "dot", "circle-open"),
+    PolicyLook("#1d4ed8", "#93c5fd", "dashdot", "circle-dot"),
+    PolicyLook("#155e75", "#67e8f9", "longdash", "circle-cross"),
+)
 OTHER = PolicyLook("#52525b", "#d4d4d8", "dot", "star")
 INK = {"light": "#1f2733", "dark": "#e4e8ee"}
 FAINT = {"light": "#d9dee5", "dark": "#343c48"}
@@ -30,8 +41,9 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-se
 
 
 def look_of(policy: str) -> PolicyLook:
-    """The look of a policy."""
-    return LOOKS.get(policy, OTHER)
+    """The look of a policy, or of another plan (``cacheroute@3``)."""
+    base, _, plan = policy.partition("@")
+    return OTHER_PLANS[int(plan) % len(OTHER_PLANS)] if plan.isdecimal() else LOOKS.get(base, OTHER)
 
 
 def colour_of(policy: str, theme: str) -> str:

@@ -9,12 +9,14 @@ import dash_bootstrap_components as dbc
 from dash import ClientsideFunction, Input, Output, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from dashboards import figures
+from dashboards import figures, ladder, recovery
 from dashboards.mounting import EmbeddedDash
 from planner.selectors.plan_page import chart_data
+from planner.selectors.policy_names import CANDIDATE
 
 PREFIX = "/charts/plan/"
 PAGE = re.compile(r"^/fleets/(?P<slug>[-\w]+)/plans/(?P<number>\d+)/?$")
+REPLAY = re.compile(r"[?&]replay=(?P<pk>\d{1,9})(?:&|$)")
 GRAPH: Any = {"displayModeBar": False, "responsive": True}
 
 app = EmbeddedDash(
@@ -34,33 +36,27 @@ app = EmbeddedDash(
 app.server.config["PROPAGATE_EXCEPTIONS"] = True
 
 
-def _card(identifier: str, title: str, note: str, *controls: Any) -> html.Section:
+def _card(identifier: str, title: str, note: str, **box: Any) -> html.Section:
     return html.Section(
+        id=f"{identifier}-card",
         className="panel chart",
         children=[
             html.Div(
                 className="panel-head",
                 children=[
-                    html.H3([title, html.Span(className="tag tag-warn simulated-tag", id=f"{identifier}-simulated")]),
-                    *controls,
+                    html.H3([title, html.Span(className="tag tag-warn simulated-tag", id=f"{identifier}-simulated")])
                 ],
             ),
-            html.P(note, className="note"),
+            html.P(note, className="note", id=f"{identifier}-note"),
             dcc.Graph(id=identifier, config=GRAPH, figure={"data": [], "layout": {}}, style={"height": "320px"}),
         ],
+        **box,
     )
 
 
-def _select(identifier: str, label: str, options: list[dict[str, Any]], value: Any) -> html.Div:
-    return html.Div(
-        id=f"{identifier}-control",
-        className="chart-control",
-        children=[
-            html.Label(label, htmlFor=identifier),
-            dbc.Select(id=identifier, options=options, value=value, size="sm"),
-        ],
-    )
-
+# Charts over all loads, and charts at one of them.
+OVER_LOADS = ("hit-rate", "request-hit-rate", "p99", "imbalance", "busy-imbalance")
+AT_LOAD = ("chain", "recovery", "load-bars")
 
 app.layout = html.Div(
     children=[
@@ -69,38 +65,77 @@ app.layout = html.Div(
         html.P(id="none", className="note"),
         html.Div(
             id="charts",
-            className="charts",
             hidden=True,
             children=[
-                _card(
-                    "hit-rate",
-                    "Hit rate against load",
-                    "Cached prompt tokens as a share of prompt tokens; bars are 95% intervals over paired seeds.",
-                    _select(
-                        "weighting",
-                        "Weighted by",
-                        [{"label": "tokens", "value": "hit_rate"}, {"label": "requests", "value": "request_hit_rate"}],
-                        "hit_rate",
-                    ),
+                html.Div(
+                    className="charts",
+                    children=[
+                        _card(
+                            "hit-rate",
+                            "Hit rate, token-weighted",
+                            "Cached prompt tokens as a share of prompt tokens; bars are 95% intervals over seeds.",
+                        ),
+                        _card(
+                            "request-hit-rate",
+                            "Hit rate, request-weighted",
+                            "Share of the requests that found anything in a cache, however little of their prompt.",
+                        ),
+                    ],
                 ),
-                _card(
-                    "p99",
-                    "p99 latency against load",
-                    "End to end; bars are 95% intervals over paired seeds. The dashed line is the fleet's SLO.",
+                html.Div(
+                    className="charts one",
+                    children=[
+                        _card(
+                            "p99",
+                            "p99 latency and capacity",
+                            "End to end; bars are 95% intervals over paired seeds, the dashed line is the fleet's SLO. "
+                            "Below, the highest load up to which it is met: an open marker left of the lowest load was "
+                            "met at none, an arrow goes on beyond the highest.",
+                        ),
+                    ],
+                ),
+                html.Div(
+                    className="charts",
+                    children=[
+                        _card(
+                            "imbalance",
+                            "Imbalance of requests",
+                            "Requests of the busiest destination over their mean; 1 is perfect.",
+                        ),
+                        _card(
+                            "busy-imbalance",
+                            "Imbalance of busy time",
+                            "Time at work of the busiest destination over the mean; 1 is perfect.",
+                        ),
+                    ],
                 ),
             ],
         ),
         html.Div(
             id="bars",
-            className="charts one",
             hidden=True,
             children=[
+                html.Div(
+                    id="load-control",
+                    className="panel chart-control",
+                    children=[
+                        html.Label("At load", htmlFor="load"),
+                        dbc.Select(id="load", options=[], value=None, size="sm"),
+                    ],
+                ),
+                _card(
+                    "chain",
+                    "From available to delivered hits",
+                    "What one cache that never evicts would have found, the part that the table could keep, and what "
+                    "was served; shares of prompt tokens, mean over seeds.",
+                    hidden=True,
+                ),
+                _card("recovery", "Hit rate over time", "", hidden=True),
                 _card(
                     "load-bars",
                     "Load of each destination",
                     "As a multiple of the mean, which goes by the destination's speed: requests/s as planned, "
                     "requests as replayed (mean over seeds).",
-                    _select("load", "At load", [], None),
                 ),
             ],
         ),
@@ -115,34 +150,43 @@ app.clientside_callback(
 )
 
 
-def _data(pathname: str | None) -> dict[str, Any] | None:
+def _data(pathname: str | None, search: str | None) -> dict[str, Any] | None:
     found = PAGE.match(pathname or "")
     if found is None:
         raise PreventUpdate
-    return chart_data(found["slug"], int(found["number"]))
+    asked = REPLAY.search(search or "")
+    return chart_data(found["slug"], int(found["number"]), int(asked["pk"]) if asked else None)
 
 
 @app.callback(
-    Output("hit-rate", "figure"),
-    Output("p99", "figure"),
+    *(Output(name, "figure") for name in OVER_LOADS),
+    Output("p99", "style"),
     Output("charts", "hidden"),
     Output("none", "children"),
-    Output("hit-rate-simulated", "children"),
-    Output("p99-simulated", "children"),
+    *(Output(f"{name}-simulated", "children") for name in OVER_LOADS),
     Input("address", "pathname"),
+    Input("address", "search"),
     Input("theme", "data"),
-    Input("weighting", "value"),
 )
-def show_lines(pathname: str | None, theme: str | None, weighting: str | None) -> tuple[Any, ...]:
-    """Hit rate and p99 of the shown replay."""
+def show_lines(pathname: str | None, search: str | None, theme: str | None) -> tuple[Any, ...]:
+    """Hit rates, p99 with capacity, and imbalances of the shown replay against the load."""
     if theme is None:
         raise PreventUpdate
-    data = _data(pathname)
+    data, look = _data(pathname, search), _theme(theme)
     if data is None or data["verdict"] is None:
-        return no_update, no_update, True, "Charts appear here when a replay has finished.", "", ""
-    chosen = weighting if weighting in figures.WEIGHTINGS else "hit_rate"
-    label = _simulated(data)
-    return figures.hit_rate(data, _theme(theme), chosen), figures.p99(data, _theme(theme)), False, "", label, label
+        nothing = [no_update] * (len(OVER_LOADS) + 1)
+        return *nothing, True, "Charts appear here when a replay has finished.", *[""] * len(OVER_LOADS)
+    return (
+        ladder.hit_rate(data, look, "hit_rate"),
+        ladder.hit_rate(data, look, "request_hit_rate"),
+        ladder.p99(data, look),
+        ladder.imbalance(data, look, "imbalance"),
+        ladder.imbalance(data, look, "busy_imbalance"),
+        {"height": f"{ladder.p99_height(data)}px"},
+        False,
+        "",
+        *[_simulated(data)] * len(OVER_LOADS),
+    )
 
 
 @app.callback(
@@ -152,27 +196,62 @@ def show_lines(pathname: str | None, theme: str | None, weighting: str | None) -
     Output("load", "value"),
     Output("load-control", "hidden"),
     Output("bars", "hidden"),
-    Output("load-bars-simulated", "children"),
+    Output("chain", "figure"),
+    Output("chain", "style"),
+    Output("chain-card", "hidden"),
+    Output("recovery", "figure"),
+    Output("recovery-card", "hidden"),
+    Output("recovery-note", "children"),
+    *(Output(f"{name}-simulated", "children") for name in AT_LOAD),
     Input("address", "pathname"),
+    Input("address", "search"),
     Input("theme", "data"),
     Input("load", "value"),
 )
-def show_bars(pathname: str | None, theme: str | None, load: str | None) -> tuple[Any, ...]:
-    """Load of each destination, at one of the replayed loads."""
+def show_at_load(pathname: str | None, search: str | None, theme: str | None, load: str | None) -> tuple[Any, ...]:
+    """The chain of hit rates, the hit rate over time and the load of each destination, at one replayed load."""
     if theme is None:
         raise PreventUpdate
-    data = _data(pathname)
+    data, look = _data(pathname, search), _theme(theme)
     if data is None:
-        return no_update, no_update, [], None, True, True, ""
-    loads = data["verdict"]["loads_rps"] if data["verdict"] else []
+        labels = [""] * len(AT_LOAD)
+        return no_update, no_update, [], None, True, True, no_update, no_update, True, no_update, True, "", *labels
+    loads = _common_loads(data)
     options = [{"label": f"{at:g} requests/s", "value": f"{at:g}"} for at in loads]
     known = [option["value"] for option in options]
     chosen = load if load in known else (known[len(known) // 2] if known else None)
     at = loads[known.index(chosen)] if chosen in known else None
-    figure = figures.load_bars(data, _theme(theme), at)
+    bars = figures.load_bars(data, look, at)
+    steps = figures.chain(data, look, at)
+    over_time = recovery.recovery(data, look, at)
     # A responsive chart takes the height of its box.
-    height = {"height": f"{figures.PANEL_HEIGHT * len(figure['data']) + figures.AXIS_HEIGHT}px"}
-    return figure, height, options, chosen, not options, False, _simulated(data)
+    return (
+        bars,
+        {"height": f"{figures.PANEL_HEIGHT * len(bars['data']) + figures.AXIS_HEIGHT}px"},
+        options,
+        chosen,
+        not options,
+        False,
+        steps or no_update,
+        {"height": f"{figures.chain_height(steps)}px"} if steps else no_update,
+        steps is None,
+        over_time or no_update,
+        over_time is None,
+        _recovery_note(data, at),
+        *[_simulated(data)] * len(AT_LOAD),
+    )
+
+
+def _common_loads(data: dict[str, Any]) -> list[float]:
+    """Loads that the candidate was run at: bisection gives other policies loads of their own."""
+    if data["verdict"] is None:
+        return []
+    return [row["load_rps"] for row in data["verdict"]["policies"][CANDIDATE]["loads"]]
+
+
+def _recovery_note(data: dict[str, Any], load: float | None) -> str:
+    happened = [f"{n}: {label} at {at:.3g} s" for n, (at, label) in enumerate(recovery.moments(data, load), start=1)]
+    return f"Token-weighted, by time of arrival, all seeds together. {'; '.join(happened)}."
 
 
 def _simulated(data: dict[str, Any]) -> str:

@@ -8,37 +8,22 @@ from planner.models import BASELINE, GateEvaluation, Job, Plan, Replay
 from planner.selectors.audit_page import plan_timeline
 from planner.selectors.job_progress import with_progress
 from planner.selectors.plan_table import table_facts
+from planner.selectors.policy_names import CANDIDATE, in_order
+from planner.selectors.verdict_page import capacities, compared_at, event_labels, verdict_tables
 
-# How policies are called on pages, in the order in which they are shown.
-POLICY_NAMES = {
-    "cacheroute": "CacheRoute",
-    "flat-lb": "Flat-LB",
-    "sticky": "Sticky",
-    "chwbl": "CHWBL",
-    "dualmap": "DualMap",
-    "preble": "Preble",
-    "round-robin": "Round robin",
-    "hash": "Hash",
-}
-CANDIDATE = "cacheroute"
+# Other replays that the page links to.
+SHOWN_REPLAYS = 10
 # The way of a plan that goes well, as the page draws it.
 WAY = ("queued", "building", "built", "replaying", "replayed", "in_review", "approved")
 
 
-def policy_name(policy: str) -> str:
-    """What people call a policy."""
-    return POLICY_NAMES.get(policy, policy)
+def shown_replay(plan: Plan, pk: int | None = None) -> Replay | None:
+    """The replay whose figures stand on the page: the one asked for, else the latest that is evidence, else the latest.
 
-
-def in_order(policies: list[str]) -> list[str]:
-    """The candidate first, Flat-LB second, then the others."""
-    known = list(POLICY_NAMES)
-    return sorted(policies, key=lambda p: (known.index(p) if p in known else len(known), p))
-
-
-def shown_replay(plan: Plan) -> Replay | None:
-    """The replay whose figures stand on the page: the latest that succeeded and is evidence."""
-    return plan.replays.filter(state=Replay.State.SUCCEEDED, what_if=False).order_by("-id").first()
+    Only those that succeeded; a number that is none of them asks for nothing.
+    """
+    done = plan.replays.filter(state=Replay.State.SUCCEEDED).order_by("what_if", "-id")
+    return (done.filter(pk=pk).first() if pk is not None else None) or done.first()
 
 
 def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
@@ -55,19 +40,19 @@ def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
     return parts
 
 
-def plan_page(plan: Plan) -> dict[str, Any]:
-    """Everything of a plan's page but the fleet's header."""
-    replay = shown_replay(plan)
+def plan_page(plan: Plan, replay_pk: int | None = None) -> dict[str, Any]:
+    """Everything of a plan's page but the fleet's header, with the figures of the given replay of the plan."""
+    replay = shown_replay(plan, replay_pk)
     evaluation = plan.gate_evaluations.select_related("replay").prefetch_related("items").order_by("-id").first()
     return {
         "plan": plan,
         "replay": replay,
         "latest_replay": plan.replays.order_by("-id").first(),
+        "other_replays": other_replays(plan, replay),
         "evaluation": evaluation,
         "items": list(evaluation.items.all()) if evaluation else [],
         "headline": headline(plan, replay, evaluation),
-        "figures": figure_rows(replay) if replay else [],
-        "ladder": ladder(replay) if replay else [],
+        **(verdict_tables(replay) if replay else {}),
         "simulated_parts": simulated_parts(plan, replay),
         "simulated_inputs": simulated_parts(plan),
         "approvals": list(plan.approvals.select_related("approver").order_by("id")),
@@ -99,14 +84,21 @@ def headline(plan: Plan, replay: Replay | None, evaluation: GateEvaluation | Non
         return "Nothing can be said yet: no replay against Flat-LB has finished."
     verdict = replay.verdict
     capacity = verdict["capacity"]
-    load, mine, flat = _compared_at(replay)
     sentence = (
         f"Within a p99 of {replay.slo_p99_s:g} s it serves {capacity[CANDIDATE]} requests/s where Flat-LB serves "
-        f"{capacity[BASELINE]}; at {load:g} requests/s p99 is {_seconds(mine['p99_s']['mean'])} s against "
-        f"{_seconds(flat['p99_s']['mean'])} s and {mine['hit_rate']['mean']:.1%} of prompt tokens are cached "
-        f"against {flat['hit_rate']['mean']:.1%}."
+        f"{capacity[BASELINE]}"
     )
-    return sentence + _checks(evaluation)
+    if (compared := compared_at(replay)) is not None:
+        load, mine, flat = compared
+        sentence += (
+            f"; at {load:g} requests/s p99 is {_seconds(mine['p99_s']['mean'])} s against "
+            f"{_seconds(flat['p99_s']['mean'])} s and {mine['hit_rate']['mean']:.1%} of prompt tokens are cached "
+            f"against {flat['hit_rate']['mean']:.1%}"
+        )
+    if replay.what_if:
+        reasons = " and ".join(replay.parameters.get("what_if", [])) or "other rules"
+        return f"What if, with {reasons}: {sentence[0].lower()}{sentence[1:]}. This replay is no evidence."
+    return f"{sentence}.{_checks(evaluation)}"
 
 
 def _checks(evaluation: GateEvaluation | None) -> str:
@@ -116,52 +108,6 @@ def _checks(evaluation: GateEvaluation | None) -> str:
     if not open_items:
         return " All six checks pass."
     return f" Not passed: {'check' if len(open_items) == 1 else 'checks'} {', '.join(open_items)}."
-
-
-def _compared_at(replay: Replay) -> tuple[float, dict[str, Any], dict[str, Any]]:
-    """The highest load at which either policy still meets the SLO, else the lowest load; and both rows there."""
-    mine, flat = (replay.verdict["policies"][p]["loads"] for p in (CANDIDATE, BASELINE))
-    within = [
-        i for i in range(len(mine)) if min(mine[i]["p99_s"]["mean"], flat[i]["p99_s"]["mean"]) <= replay.slo_p99_s
-    ]
-    at = within[-1] if within else 0
-    return mine[at]["load_rps"], mine[at], flat[at]
-
-
-def figure_rows(replay: Replay) -> list[dict[str, Any]]:
-    """One row a load and policy: means with 95% intervals, and differences to Flat-LB over paired seeds."""
-    verdict = replay.verdict
-    rows = []
-    for at, load in enumerate(verdict["loads_rps"]):
-        for policy in in_order(replay.policies):
-            figures = verdict["policies"][policy]["loads"][at]
-            against = verdict["against_flat"].get(policy)
-            rows.append(
-                {
-                    **figures,
-                    "load": load,
-                    "policy": policy,
-                    "name": policy_name(policy),
-                    "within": figures["p99_s"]["mean"] <= replay.slo_p99_s,
-                    "hit_difference": against["hit_rate"][at] if against else None,
-                    "p99_difference": against["p99_s"][at] if against else None,
-                    "first": policy == in_order(replay.policies)[0],
-                }
-            )
-    return rows
-
-
-def ladder(replay: Replay) -> list[dict[str, Any]]:
-    """One row a policy: its capacity as text, and at each load how many seeds met the SLO up to there."""
-    rows = []
-    for policy in in_order(replay.policies):
-        capacity = replay.verdict["policies"][policy]["capacity"]
-        steps, seeds = capacity["steps"], len(capacity["steps"])
-        loads = [
-            {"load": load, "met": sum(s > at for s in steps), "of": seeds} for at, load in enumerate(replay.loads_rps)
-        ]
-        rows.append({"policy": policy, "name": policy_name(policy), "loads": loads, **capacity})
-    return rows
 
 
 def way(plan: Plan) -> list[dict[str, Any]]:
@@ -192,13 +138,21 @@ def progress(plan: Plan) -> dict[str, Any]:
     return {"plan": plan, "job": job, "open": job is not None}
 
 
-def chart_data(slug: str, number: int) -> dict[str, Any] | None:
+def other_replays(plan: Plan, shown: Replay | None) -> list[Replay]:
+    """The latest replays of the plan that succeeded and are not shown."""
+    if shown is None:
+        return []
+    done = plan.replays.filter(state=Replay.State.SUCCEEDED).exclude(pk=shown.pk).defer("verdict")
+    return list(done.order_by("-id")[:SHOWN_REPLAYS])
+
+
+def chart_data(slug: str, number: int, replay_pk: int | None = None) -> dict[str, Any] | None:
     """What the charts draw: the plan's own load and the shown replay's verdict; None without a built plan."""
     plan = Plan.objects.select_related("fleet", "workload", "calibration").filter(fleet__slug=slug, number=number)
     found = plan.defer("workload__shape", "workload__notices").first()
     if found is None or not found.summary:
         return None
-    replay = shown_replay(found)
+    replay = shown_replay(found, replay_pk)
     names = dict(found.fleet.destinations.values_list("index", "name"))
     return {
         "destinations": [names.get(i, f"#{i}") for i in found.parameters["destinations"]],
@@ -207,5 +161,7 @@ def chart_data(slug: str, number: int) -> dict[str, Any] | None:
         "planned_imbalance": found.summary["imbalance"],
         "verdict": replay.verdict if replay else None,
         "policies": in_order(replay.policies) if replay else [],
+        "capacities": capacities(replay) if replay else {},
+        "events": {p: event_labels(replay, p) for p in replay.policies} if replay else {},
         "simulated": simulated_parts(found, replay),
     }

@@ -122,6 +122,16 @@ def signed(value: dict[str, Any] | None, unit: str = "") -> str:
 
 
 @register.filter
+def certain(value: dict[str, Any] | None) -> SafeString:
+    """Whether the interval of a difference excludes zero: at this load alone, and with all loads looked at."""
+    if not value or not value.get("excludes_zero"):
+        return SafeString("")
+    together = value.get("excludes_zero_all_loads")
+    mark, title = ("●●", "all loads looked at together") if together else ("●", "at this load alone")
+    return format_html('<span title="excludes zero, {}">{}</span>', title, mark)
+
+
+@register.filter
 def size(value: int) -> str:
     """Bytes in binary units."""
     amount = float(value)

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from dashboards.plan import app
 from planner.models import AuditEvent, Fleet, Plan, Rollout
 from planner.services import fleets, reviews
 from tests import factories as make
@@ -174,28 +175,31 @@ def callback(client: Client, outputs: dict[str, str], inputs: dict[str, object],
     return response.json()["response"]
 
 
+def outputs_with(figure: str) -> dict[str, str]:
+    """All outputs of the callback that draws this chart."""
+    (output,) = (output for output in app.callback_map if figure in output)
+    return dict.fromkeys(output.strip(".").split("..."), "")
+
+
 def test_charts_draw_the_stored_verdict(sign_in, cast: Cast, replayed: Plan) -> None:
     page = reverse("plan", args=[replayed.fleet.slug, replayed.number])
-    lines = dict.fromkeys(
-        ["hit-rate.figure", "p99.figure", "charts.hidden", "none.children", "hit-rate-simulated.children",
-         "p99-simulated.children"], ""
-    )  # fmt: skip
-    inputs = {"address.pathname": page, "theme.data": "dark", "weighting.value": "hit_rate"}
-    found = callback(sign_in(cast.vera), lines, inputs, "address.pathname")
+    inputs = {"address.pathname": page, "address.search": "", "theme.data": "dark"}
+    found = callback(sign_in(cast.vera), outputs_with(".p99.figure."), inputs, "address.pathname")
     verdict = replayed.replays.get().verdict
-    drawn = {line["name"]: line for line in found["p99"]["figure"]["data"]}
-    assert set(drawn) == {"CacheRoute", "Flat-LB", "Sticky"}
-    stored = [row["p99_s"]["mean"] for row in verdict["policies"]["flat-lb"]["loads"]]
-    assert drawn["Flat-LB"]["y"] == pytest.approx(stored)
+    for chart, figure, scale in (
+        ("hit-rate", "hit_rate", 100),
+        ("request-hit-rate", "request_hit_rate", 100),
+        ("p99", "p99_s", 1),
+        ("imbalance", "imbalance", 1),
+        ("busy-imbalance", "busy_imbalance", 1),
+    ):
+        drawn = {line["name"]: line for line in found[chart]["figure"]["data"] if line.get("showlegend", True)}
+        assert set(drawn) == {"CacheRoute", "Flat-LB", "Sticky"}
+        stored = [scale * row[figure]["mean"] for row in verdict["policies"]["flat-lb"]["loads"]]
+        assert drawn["Flat-LB"]["y"] == pytest.approx(stored)
+        assert found[f"{chart}-simulated"]["children"] == "≈ simulated"
     assert found["p99"]["figure"]["layout"]["shapes"][0]["y0"] == verdict["slo_p99_s"]
     assert found["charts"]["hidden"] is False
-    assert found["p99-simulated"]["children"] == "≈ simulated"
-
-
-BARS = [
-    "load-bars.figure", "load-bars.style", "load.options", "load.value", "load-control.hidden", "bars.hidden",
-    "load-bars-simulated.children",
-]  # fmt: skip
 
 
 def test_a_plan_without_a_replay_shows_its_planned_load_and_no_choice_of_loads(
@@ -204,8 +208,8 @@ def test_a_plan_without_a_replay_shows_its_planned_load_and_no_choice_of_loads(
     fleet.destinations.filter(index=0).update(weight=3.0)
     plan = make.built_plan(cast, fleet)
     page = reverse("plan", args=[fleet.slug, plan.number])
-    inputs = {"address.pathname": page, "theme.data": "light", "load.value": None}
-    found = callback(sign_in(cast.vera), dict.fromkeys(BARS, ""), inputs, "address.pathname")
+    inputs = {"address.pathname": page, "address.search": "", "theme.data": "light", "load.value": None}
+    found = callback(sign_in(cast.vera), outputs_with("load-bars.figure"), inputs, "address.pathname")
     (bars,) = found["load-bars"]["figure"]["data"]
     assert max(bars["y"]) == pytest.approx(plan.summary["imbalance"], rel=1e-5)
     assert (found["load"]["options"], found["load-control"]["hidden"], found["bars"]["hidden"]) == ([], True, False)
@@ -213,9 +217,8 @@ def test_a_plan_without_a_replay_shows_its_planned_load_and_no_choice_of_loads(
 
 def test_bars_show_planned_and_replayed_load_of_every_destination(sign_in, cast: Cast, replayed: Plan) -> None:
     page = reverse("plan", args=[replayed.fleet.slug, replayed.number])
-    names = BARS
-    inputs = {"address.pathname": page, "theme.data": "light", "load.value": "8"}
-    found = callback(sign_in(cast.vera), dict.fromkeys(names, ""), inputs, "load.value")
+    inputs = {"address.pathname": page, "address.search": "", "theme.data": "light", "load.value": "8"}
+    found = callback(sign_in(cast.vera), outputs_with("load-bars.figure"), inputs, "load.value")
     bars = found["load-bars"]["figure"]["data"]
     assert [bar["name"] for bar in bars][:2] == ["Planned (CacheRoute)", "Replayed, CacheRoute"]
     assert all(bar["x"] == ["d0", "d1", "d2", "d3"] for bar in bars)

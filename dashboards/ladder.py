@@ -1,0 +1,195 @@
+"""Figures against the offered load, a line a policy; capacity with its censoring below the p99."""
+
+from __future__ import annotations
+
+from html import escape
+from math import log10
+from typing import Any
+
+from dashboards.look import INK, LIMIT, colour_of, frame, look_of
+from planner.selectors.policy_names import policy_name
+
+Figure = dict[str, Any]
+# Pixels of the p99 plot, of one row of capacities below it, and of the axis and the legend around both.
+PLOT_HEIGHT, ROW_HEIGHT, EDGES = 230, 24, 130
+# Loads that span more than this many times the lowest stand on a logarithmic axis.
+WIDE = 8.0
+
+
+def _line(policy: str, rows: list[dict[str, Any]], figure: str, theme: str, scale: float, unit: str) -> dict[str, Any]:
+    look, colour = look_of(policy), colour_of(policy, theme)
+    known = [row for row in rows if row.get(figure)]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": policy_name(policy),
+        "x": [row["load_rps"] for row in known],
+        "y": [row[figure]["mean"] * scale for row in known],
+        "line": {"color": colour, "dash": look.dash, "width": 2},
+        "marker": {"symbol": look.marker, "size": 8, "color": colour},
+        "error_y": {
+            "type": "data",
+            "array": [(row[figure]["half"] or 0.0) * scale for row in known],
+            "thickness": 1.2,
+            "width": 4,
+            "color": colour,
+        },
+        "hovertemplate": f"%{{y:.3~g}} {unit} ± %{{error_y.array:.2~g}}",
+    }
+
+
+def _lines(data: dict[str, Any], figure: str, theme: str, scale: float, unit: str) -> list[dict[str, Any]]:
+    of = data["verdict"]["policies"]
+    return [_line(p, of[p]["loads"], figure, theme, scale, unit) for p in reversed(data["policies"])]
+
+
+def _ends(loads: list[float]) -> tuple[bool, float, float]:
+    """Whether the axis is logarithmic, and places outside the ladder for what lies below and above it."""
+    low, high = loads[0], loads[-1]
+    if high > WIDE * low:
+        step = (high / low) ** 0.12
+        return True, low / step, high * step
+    step = 0.12 * (high - low) or 0.25 * low
+    return False, max(low - step, low / 2), high + step
+
+
+def _load_axis(layout: Figure, loads: list[float]) -> None:
+    log, left, right = _ends(loads)
+    if log:
+        layout["xaxis"] |= {"type": "log", "dtick": "D2", "range": [log10(left) - 0.05, log10(right) + 0.05]}
+    else:
+        pad = 0.04 * (right - left)
+        layout["xaxis"]["range"] = [left - pad, right + pad]
+
+
+def hit_rate(data: dict[str, Any], theme: str, weighting: str = "hit_rate") -> Figure:
+    """Hit rate against load, with 95% intervals over seeds; by tokens (`hit_rate`) or by requests."""
+    layout = frame(theme, x_title="offered load, requests/s", y_title="hit rate, %")
+    layout["yaxis"]["range"] = [0, 103]
+    _load_axis(layout, data["verdict"]["loads_rps"])
+    return {"data": _lines(data, weighting, theme, 100.0, "%"), "layout": layout}
+
+
+def imbalance(data: dict[str, Any], theme: str, figure: str = "imbalance") -> Figure:
+    """Max/mean over destinations against load: of requests (`imbalance`) or of busy time (`busy_imbalance`)."""
+    layout = frame(theme, x_title="offered load, requests/s", y_title="max/mean")
+    _load_axis(layout, data["verdict"]["loads_rps"])
+    lines = _lines(data, figure, theme, 1.0, "")
+    top = max((y for line in lines for y in line["y"]), default=1.0)
+    layout["yaxis"]["range"] = [0.95, max(1.1, 1 + 1.15 * (top - 1))]  # 1 is perfect balance, nothing lies below
+    return {"data": lines, "layout": layout}
+
+
+def p99_height(data: dict[str, Any]) -> int:
+    """Pixels of the chart of p99 and capacity."""
+    return PLOT_HEIGHT + ROW_HEIGHT * len(data["policies"]) + EDGES
+
+
+def p99(data: dict[str, Any], theme: str) -> Figure:
+    """p99 end-to-end latency against load with the SLO as a line; below it the capacity of each policy.
+
+    The latency axis is logarithmic where it spans decades. A capacity below the ladder is an open marker left of the
+    lowest load, one at least as high as the ladder an arrow to the right; both carry their text.
+    """
+    verdict = data["verdict"]
+    lines = _lines(data, "p99_s", theme, 1.0, "s")
+    means = [y for line in lines for y in line["y"]] + [verdict["slo_p99_s"]]
+    log = max(means) > 10 * min(means)
+    layout = frame(theme, x_title="offered load, requests/s", y_title="p99 latency, s")
+    _load_axis(layout, verdict["loads_rps"])
+    if log:
+        layout["yaxis"] |= {"type": "log", "title": {"text": "p99 latency, s (log scale)"}, "dtick": "D2"}
+        for line in lines:
+            line["error_y"] |= _above_zero(line)
+    else:
+        layout["yaxis"]["rangemode"] = "tozero"
+    slo, colour = verdict["slo_p99_s"], LIMIT[theme]
+    layout["shapes"] = [
+        {
+            "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": slo, "y1": slo,
+            "line": {"color": colour, "width": 1.5, "dash": "dash"},
+        }
+    ]  # fmt: skip
+    layout["annotations"] = [_label(f"SLO {slo:g} s", log10(slo) if log else slo, colour)]
+    _add_capacities(data, theme, lines, layout)
+    return {"data": lines, "layout": layout}
+
+
+def _add_capacities(data: dict[str, Any], theme: str, lines: list[dict[str, Any]], layout: Figure) -> None:
+    """A row a policy under the p99, on the same axis of loads."""
+    policies = data["policies"]
+    rows = ROW_HEIGHT * len(policies)
+    share = rows / (rows + PLOT_HEIGHT)
+    layout["yaxis2"] = {
+        "domain": [0, share - 0.01], "range": [len(policies) - 0.5, -0.5], "showticklabels": False, "fixedrange": True,
+        "showgrid": False, "zeroline": False, "title": {"text": ""},
+    }  # fmt: skip
+    layout["yaxis"] |= {"domain": [share + 0.14, 1]}
+    layout["xaxis"] |= {"anchor": "y2"}
+    layout["hovermode"] = "closest"
+    layout["annotations"].append(
+        {
+            "text": f"<b>Capacity within {data['verdict']['slo_p99_s']:g} s, requests/s</b>", "xref": "paper", "x": 0,
+            "xanchor": "left", "yref": "paper", "y": share, "yanchor": "bottom", "showarrow": False,
+            "font": {"color": INK[theme], "size": 12},
+        }
+    )  # fmt: skip
+    for at, policy in enumerate(policies):
+        if policy in data["capacities"]:
+            _add_capacity(at, policy, data, theme, lines, layout)
+
+
+def _add_capacity(
+    at: int, policy: str, data: dict[str, Any], theme: str, lines: list[dict[str, Any]], layout: Figure
+) -> None:
+    found, colour, look = data["capacities"][policy], colour_of(policy, theme), look_of(policy)
+    log, left, right = _ends(data["verdict"]["loads_rps"])
+    low = left if found["left"] else found["low"]
+    high = found["high"] if found["high"] is not None else left
+    if low is None:  # it was not run
+        return
+    filled = look.marker.removesuffix("-open")
+    if found["left"] or found["right"]:
+        # Seeds that disagree are a span between both; the ends say what is known of them.
+        places = [(low, f"{filled}-open" if found["left"] else filled)]
+        if high != low:
+            places.append((high, filled))
+    else:
+        places = [(found["mean"], filled)]
+    x, symbols = zip(*places, strict=True)
+    centre = (found["low"] or left) > (data["verdict"]["loads_rps"][0] + data["verdict"]["loads_rps"][-1]) / 2
+    side = "left" if found["right"] or centre else "right"
+    label_at = 0 if side == "left" else len(places) - 1
+    name = policy_name(policy)
+    lines.append(
+        {
+            "type": "scatter", "mode": "lines+markers+text", "x": list(x), "y": [at] * len(x), "yaxis": "y2",
+            "name": name, "showlegend": False, "cliponaxis": False,
+            "line": {"color": colour, "width": 2}, "textfont": {"color": INK[theme], "size": 12},
+            "marker": {"symbol": list(symbols), "size": 10, "color": colour, "line": {"color": colour, "width": 2}},
+            "text": [f"{name} {escape(found['text'])}" if i == label_at else "" for i in range(len(x))],
+            "textposition": f"middle {side}",
+            "hovertemplate": f"{escape(name)}: {escape(found['text'])} requests/s<extra></extra>",
+        }
+    )  # fmt: skip
+    if found["right"]:
+        to, start = (log10(right), log10(high)) if log else (right, high)
+        layout["annotations"].append(
+            {
+                "x": to, "y": at, "ax": start, "ay": at, "xref": "x", "yref": "y2", "axref": "x", "ayref": "y2",
+                "text": "", "showarrow": True, "arrowhead": 2, "arrowsize": 1.2, "arrowwidth": 2, "arrowcolor": colour,
+            }
+        )  # fmt: skip
+
+
+def _above_zero(line: dict[str, Any]) -> dict[str, Any]:
+    """Lower ends of intervals that a logarithmic axis can show: never below a hundredth of the mean."""
+    lower = [min(half, 0.99 * mean) for half, mean in zip(line["error_y"]["array"], line["y"], strict=True)]
+    return {"symmetric": False, "arrayminus": lower}
+
+
+def _label(text: str, y: float, colour: str) -> dict[str, Any]:
+    return {
+        "text": text, "xref": "paper", "x": 1, "xanchor": "right", "y": y, "yanchor": "bottom",
+        "showarrow": False, "font": {"color": colour, "size": 12},
+    }  # fmt: skip
