@@ -28,7 +28,7 @@ class DestinationSerializer(serializers.ModelSerializer[models.Destination]):
 class ServingProfileSerializer(serializers.ModelSerializer[models.ServingProfile]):
     class Meta:
         model = models.ServingProfile
-        exclude = ["engine_constants"]
+        exclude = ["engine_constants", "fit"]
 
 
 class FleetSerializer(serializers.ModelSerializer[models.Fleet]):
@@ -235,12 +235,6 @@ class CalibrationInput(serializers.Serializer[Any]):
         help_text="The sweep: at each load its figures, such as load_rps and p99_s",
     )
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
-
-
-class SimulateInput(serializers.Serializer[Any]):
-    fleet = FleetField()
-    workload = serializers.PrimaryKeyRelatedField(queryset=models.Workload.objects.all())
-    margin = FiniteFloat(required=False, default=0.8)
 
 
 class PlanInput(serializers.Serializer[Any]):

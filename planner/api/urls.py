@@ -7,14 +7,14 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.routers import DefaultRouter
 
 from planner.api.problems import NothingHere
-from planner.api.views import explanations, fleets, inputs, operations, plans
+from planner.api.views import calibrations, explanations, fleets, inputs, operations, plans
 
 router = DefaultRouter()
 router.include_format_suffixes = False
 router.register("fleets", fleets.FleetViewSet)
 router.register("destinations", fleets.DestinationViewSet)
 router.register("workloads", inputs.WorkloadViewSet)
-router.register("calibrations", inputs.CalibrationViewSet)
+router.register("calibrations", calibrations.CalibrationViewSet)
 router.register("plans", plans.PlanViewSet)
 router.register("replays", plans.ReplayViewSet)
 router.register("gates", plans.GateViewSet)

@@ -47,6 +47,8 @@ WRITES = {
     "/workloads/": "ingest",
     "/calibrations/": "plan",
     "/calibrations/simulate/": "plan",
+    "/calibrations/import/": "plan",
+    "/calibrations/{calibration}/fit/": "plan",
     "/plans/": "plan",
     "/plans/{plan}/submit/": "plan",
     "/replays/": "plan",
@@ -62,9 +64,9 @@ WRITES = {
 @pytest.mark.parametrize(("path", "scope"), WRITES.items())
 def test_a_write_asks_for_exactly_one_scope(clients, cast, fleet, path, scope, problem):
     plan, job = make.order_plan(cast, fleet)
-    url = API + path.format(plan=plan.pk, fleet=fleet.slug, job=job.pk)
+    url = API + path.format(plan=plan.pk, fleet=fleet.slug, job=job.pk, calibration=plan.calibration_id)
     without = [s for s in ("read", "ingest", "plan", "deploy", "route") if s != scope]
-    problem(clients.token(cast.root, without).post(url, {}), 403, "permission-denied")
+    problem(clients.token(cast.root, without).post(url, {}, format=None), 403, "permission-denied")
     assert clients.token(cast.root, [scope]).post(url, {}, format=None).status_code != 403
 
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from planner.models import Job, ReplayCell
-from planner.tasks import build_plan, run_cell
+from planner.tasks import build_plan, run_calibration, run_cell
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -71,8 +71,10 @@ def test_from_a_file_to_an_active_plan_and_back_to_flat_lb(clients, cast, fleet,
     assert workload["source_name"] == name
     assert bool(workload["trace_digest"]) != rates_alone
 
-    simulated = post("/calibrations/simulate/", {"fleet": fleet.slug, "workload": workload["id"]}, 201).json()
-    assert simulated["source"] == "simulated"
+    sweep = post("/calibrations/simulate/", {"fleet": fleet.slug, "workload": workload["id"]}, 202).json()
+    run_calibration(sweep["job"])
+    simulated = get(f"/jobs/{sweep['job']}/").json()["result"]["calibration"]
+    assert get(f"/calibrations/{simulated}/").json()["source"] == "simulated"
     figures = {"fleet": fleet.slug, "q_cap": 8, "slots_measured": 60, "points": [{"load_rps": 4, "p99_s": 1.2}]}
     calibration = post("/calibrations/", figures, 201).json()
     assert (calibration["source"], calibration["warm_slots"]) == ("measured", 48)
@@ -130,7 +132,8 @@ def test_from_a_file_to_an_active_plan_and_back_to_flat_lb(clients, cast, fleet,
     trail = get(f"/audit-events/?fleet__slug={fleet.slug}&page_size=500").json()["results"]
     policy = ["fleet.policy_changed"] if rates_alone else []
     assert [event["action"] for event in reversed(trail)] == [
-        "fleet.created", *policy, "workload.imported", "calibration.recorded", "calibration.recorded",
+        "fleet.created", *policy, "workload.imported", "calibration.ordered", "calibration.recorded",
+        "calibration.recorded",
         "plan.ordered", "plan.built", "replay.started", "replay.finished", "gate.evaluated", "gate.evaluated",
         "plan.submitted", "plan.approved", "rollout.started", "rollout.activated", "fleet.fell_back",
     ]  # fmt: skip

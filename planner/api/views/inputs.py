@@ -4,7 +4,6 @@ import datetime as dt
 
 from django.conf import settings
 from drf_spectacular.utils import extend_schema
-from rest_framework.decorators import action
 from rest_framework.parsers import FormParser, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -12,8 +11,8 @@ from rest_framework.response import Response
 from planner.api import serializers
 from planner.api.base import ReadViewSet
 from planner.errors import Invalid
-from planner.models import Calibration, Workload
-from planner.services import calibrations, workloads
+from planner.models import Workload
+from planner.services import workloads
 
 
 class WorkloadViewSet(ReadViewSet):
@@ -41,28 +40,3 @@ class WorkloadViewSet(ReadViewSet):
             acting_user=self.person, file=file, file_name=file.name, measured_at=measured_at, **data
         )
         return self.answer(workload, 201, Location=f"/api/v1/workloads/{workload.pk}/")
-
-
-class CalibrationViewSet(ReadViewSet):
-    """What one destination can take."""
-
-    queryset = Calibration.objects.select_related("fleet", "created_by").order_by("-id")
-    serializer_class = serializers.CalibrationSerializer
-    filterset_fields = {"fleet__slug": ["exact"], "source": ["exact"]}
-
-    @extend_schema(request=serializers.CalibrationInput, responses={201: serializers.CalibrationSerializer})
-    def create(self, request: Request) -> Response:
-        """Record figures measured on a real engine."""
-        calibration = calibrations.record_calibration(
-            acting_user=self.person, **self.accept(serializers.CalibrationInput)
-        )
-        return self.answer(calibration, 201, Location=f"/api/v1/calibrations/{calibration.pk}/")
-
-    @extend_schema(request=serializers.SimulateInput, responses={201: serializers.CalibrationSerializer})
-    @action(detail=False, methods=["post"])
-    def simulate(self, request: Request) -> Response:
-        """Sweep one simulated replica of the fleet's engine profile; the result is marked simulated."""
-        calibration = calibrations.simulate_calibration(
-            acting_user=self.person, **self.accept(serializers.SimulateInput)
-        )
-        return self.answer(calibration, 201, Location=f"/api/v1/calibrations/{calibration.pk}/")
