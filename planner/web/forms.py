@@ -12,10 +12,10 @@ from django.core.exceptions import ValidationError
 
 from planner.errors import Invalid
 from planner.ingest import FORMATS
-from planner.models import ApiToken, Fleet, Workload
+from planner.models import ApiToken, Fleet
 from planner.services.audit import ACTIONS
 from planner.services.destination_rules import NewDestination, speed_of
-from planner.simulation import PROFILES
+from planner.services.fleets import profile_names
 from planner.web.destination_lines import DESTINATIONS_HELP, destination_lines
 
 
@@ -103,42 +103,6 @@ class ImportForm(Styled):
         self.fields["format"].choices = [("auto", "Automatic"), *formats]  # type: ignore[attr-defined]
 
 
-class CalibrationForm(Styled):
-    """Figures measured on one destination of the real engine."""
-
-    q_cap = forms.FloatField(
-        label="q_cap, requests/s", help_text="What one destination takes before its p99 tail takes off (the knee)."
-    )
-    q_cap_censored = forms.ChoiceField(
-        required=False,
-        label="Did the sweep bracket the knee?",
-        choices=[
-            ("", "Yes, it lies between two loads"),
-            ("left", "No: every load was above it"),
-            ("right", "No: every load was below it"),
-        ],
-    )
-    slots_measured = forms.IntegerField(
-        min_value=0, label="Warm prefixes kept", help_text="By one destination, under cold-tail traffic."
-    )
-    margin = forms.FloatField(initial=0.8, help_text="W = warm prefixes kept × margin. The checklist wants it careful.")
-    knee_method = forms.CharField(max_length=120, initial="stated by the operator", label="How the knee was found")
-    note = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
-
-
-class SimulateForm(Styled):
-    """A calibration on one simulated replica, with the requests of a workload."""
-
-    workload = forms.ModelChoiceField(
-        queryset=Workload.objects.none(), empty_label=None, help_text="The sweep serves one destination's share of it."
-    )
-    margin = forms.FloatField(initial=0.8)
-
-    def __init__(self, *args: Any, fleet: Fleet, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["workload"].queryset = fleet.workloads.all()  # type: ignore[attr-defined]
-
-
 class PolicyForm(Styled):
     """What the plans of a fleet are judged by."""
 
@@ -167,7 +131,7 @@ class ServingForm(Styled):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["engine_profile"].choices = [(p, p) for p in PROFILES]  # type: ignore[attr-defined]
+        self.fields["engine_profile"].choices = [(p, p) for p in profile_names()]  # type: ignore[attr-defined]
 
 
 class FleetForm(PolicyForm):
@@ -185,7 +149,7 @@ class FleetForm(PolicyForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["engine_profile"].choices = [(p, p) for p in PROFILES]  # type: ignore[attr-defined]
+        self.fields["engine_profile"].choices = [(p, p) for p in profile_names()]  # type: ignore[attr-defined]
 
     def clean_slug(self) -> str:
         """`new` is the address of this form."""

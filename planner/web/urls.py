@@ -6,7 +6,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
 from planner.web.forms import SignInForm
-from planner.web.views import audit, destinations, explanations, fleets, home, inputs, plans, tokens
+from planner.web.views import audit, calibrations, destinations, explanations, fleets, home, inputs, plans, tokens
 
 FLEET = "fleets/<slug:slug>/"
 PLAN = FLEET + "plans/<int:number>/"
@@ -35,8 +35,13 @@ urlpatterns = [
     path(FLEET + "jobs/<int:pk>/cancel/", fleets.cancel_job, name="job-cancel"),
     path(FLEET + "workloads/new/", inputs.new_workload, name="workload-new"),
     path(FLEET + "workloads/<int:pk>/", inputs.workload, name="workload"),
-    path(FLEET + "calibrations/new/", inputs.new_calibration, name="calibration-new"),
-    path(FLEET + "calibrations/simulate/", inputs.simulate_calibration, name="calibration-simulate"),
+    path(FLEET + "calibrations/new/", calibrations.new_calibration, name="calibration-new"),
+    path(FLEET + "calibrations/import/", calibrations.import_sweep, name="calibration-import"),
+    path(FLEET + "calibrations/simulate/", calibrations.simulate_calibration, name="calibration-simulate"),
+    path(FLEET + "calibrations/<int:pk>/", calibrations.calibration, name="calibration"),
+    path(FLEET + "calibrations/<int:pk>/fit/", calibrations.fit, name="calibration-fit"),
+    path(FLEET + "calibrations/jobs/<int:pk>/", calibrations.job, name="calibration-job"),
+    path(FLEET + "calibrations/jobs/<int:pk>/progress/", calibrations.job_progress, name="calibration-job-progress"),
     path(FLEET + "plans/new/", plans.new_plan, name="plan-new"),
     path(PLAN, plans.plan, name="plan"),
     path(PLAN + "progress/", plans.plan_progress, name="plan-progress"),

@@ -73,6 +73,7 @@ def test_pages_open_to_those_with_the_right_and_say_why_to_others(
     [
         ("fall-back", ["ada", "vera"]),
         ("calibration-simulate", ["grace", "linus", "vera"]),
+        ("calibration-import", ["grace", "linus", "vera"]),
         ("workload-new", ["grace", "linus", "vera"]),
         ("plan-new", ["grace", "linus", "vera"]),
     ],

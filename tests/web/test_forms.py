@@ -114,14 +114,6 @@ def test_a_calibration_is_recorded_and_a_wrong_one_refused(sign_in, cast: Cast, 
     assert page.context["form"].errors["margin"] == ["The margin is a share above 0, at most 1"]
 
 
-def test_a_simulated_calibration_says_so(sign_in, cast: Cast, fleet: Fleet) -> None:
-    workload = make.make_workload(cast, fleet)
-    form = {"simulate-workload": workload.pk, "simulate-margin": "0.8"}
-    page = sign_in(cast.ada).post(reverse("calibration-simulate", args=[fleet.slug]), form, follow=True)
-    assert fleet.calibrations.get().source == "simulated"
-    assert "marked as simulated" in texts(page)[0]
-
-
 def test_a_plan_is_ordered_with_its_replay(sign_in, cast: Cast, fleet: Fleet) -> None:
     workload, calibration = make.make_workload(cast, fleet), make.make_calibration(cast, fleet)
     form = {"workload": workload.pk, "calibration": calibration.pk, "replay_after_build": "on", "loads_rps": "4, 8, 12"}

@@ -1,4 +1,4 @@
-"""Importing workloads, recording and simulating calibrations."""
+"""Importing workloads, and the page of one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from planner.models import Workload
 from planner.selectors.fleet_page import workload_page
-from planner.services import calibrations, rights, workloads
+from planner.services import rights, workloads
 from planner.templatetags.console import number, pct
 from planner.web.access import needs
 from planner.web.charts import share_curve
 from planner.web.doors import fill, find_fleet, fleet_render, person
-from planner.web.forms import CalibrationForm, ImportForm, SimulateForm
+from planner.web.forms import ImportForm
 
 
 @require_http_methods(["GET", "POST"])
@@ -75,46 +75,3 @@ def _shape(shape: dict[str, Any]) -> list[tuple[str, str]]:
         ("Half of the requests", f"{number(shape.get('keys_for_half'))} keys"),
         ("Nine tenths of them", f"{number(shape.get('keys_for_90pct'))} keys"),
     ]
-
-
-@require_http_methods(["GET", "POST"])
-@login_required
-@needs(rights.PLAN)
-def new_calibration(request: HttpRequest, slug: str) -> HttpResponse:
-    """Record a measured calibration."""
-    fleet = find_fleet(slug)
-    form = CalibrationForm(request.POST or None)
-    status = 200
-    if request.method == "POST":
-
-        def record(data: dict[str, Any]) -> str:
-            made = calibrations.record_calibration(acting_user=person(request), fleet=fleet, **data)
-            messages.success(request, f"Recorded: {made}.")
-            return reverse("fleet", args=[slug]) + "#calibrations"
-
-        answer = fill(request, form, record)
-        if isinstance(answer, HttpResponse):
-            return answer
-        status = answer
-    context = {"form": form, "simulate_form": SimulateForm(fleet=fleet, prefix="simulate")}
-    return fleet_render(request, "fleets/calibration.html", fleet, context, status)
-
-
-@require_http_methods(["POST"])
-@login_required
-@needs(rights.PLAN)
-def simulate_calibration(request: HttpRequest, slug: str) -> HttpResponse:
-    """Sweep one simulated replica of the fleet's engine profile with a workload's requests."""
-    fleet = find_fleet(slug)
-    form = SimulateForm(request.POST, fleet=fleet, prefix="simulate")
-
-    def simulate(data: dict[str, Any]) -> str:
-        made = calibrations.simulate_calibration(acting_user=person(request), fleet=fleet, **data)
-        messages.success(request, f"{made}. It is marked as simulated wherever it is shown.")
-        return reverse("fleet", args=[slug]) + "#calibrations"
-
-    answer = fill(request, form, simulate)
-    if isinstance(answer, HttpResponse):
-        return answer
-    context = {"form": CalibrationForm(), "simulate_form": form}
-    return fleet_render(request, "fleets/calibration.html", fleet, context, answer)
