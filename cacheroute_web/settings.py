@@ -9,6 +9,7 @@ import environ
 from csp.constants import NONCE, SELF
 
 from cacheroute_web.logging import logging_config
+from planner.digests import kernel_cache
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -235,4 +236,4 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SECURE else Non
 
 LOGGING = logging_config(ENVIRONMENT)
 # Kernels compile once and are cached where the process may write.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(HOME / "numba"))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(kernel_cache(HOME / "numba")))

@@ -21,15 +21,14 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
+KERNELS = ("analysis", "routing", "simulation")
+
+
 @lru_cache(maxsize=1)
 def code_version() -> str:
     """Release and a digest of the source that computes results, so that a changed kernel is a changed version."""
-    state = hashlib.sha256()
-    root = Path(__file__).parent
-    for part in (
-        "analysis",
-        "routing",
-        "simulation",
+    return _version_of(
+        *KERNELS,
         "artifacts.py",  # how a table is written decides its bytes, and so its digest
         "services/cell_figures.py",
         "services/cell_work.py",
@@ -38,7 +37,22 @@ def code_version() -> str:
         "services/traces.py",
         "services/verdict_parts.py",
         "services/verdicts.py",
-    ):
+    )
+
+
+def kernel_cache(folder: Path) -> Path:
+    """Where compiled kernels of this source are kept.
+
+    The compiler renews what it kept of a function when that function's file changed, and not when one changed that it
+    calls: after an upgrade kernels of old and new rules would be mixed. So each version of the source has its own.
+    """
+    return folder / _version_of(*KERNELS)
+
+
+def _version_of(*parts: str) -> str:
+    state = hashlib.sha256()
+    root = Path(__file__).parent
+    for part in parts:
         for path in sorted((root / part).rglob("*.py")) or [root / part]:
             state.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return f"{__version__}+{state.hexdigest()[:12]}"

@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from planner.digests import kernel_cache
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 PREFIX = f"cacheroute-test-{os.getuid()}-"
 # Options with which pytest runs no test.
@@ -103,7 +105,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     os.environ["CACHEROUTE_SECRET_KEY"] = "only for tests, never for a console that anybody reaches"
     os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # playwright runs an event loop in the main thread
     # Kernels compile once for all runs.
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(CHECKOUT / ".pytest_cache" / "numba"))
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(kernel_cache(CHECKOUT / ".pytest_cache" / "numba")))
     if NO_TESTS & set(args):
         os.environ.setdefault("DATABASE_URL", "postgres:///none")
         os.environ.setdefault("BROKER_URL", "memory://")

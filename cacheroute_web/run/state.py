@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 from cacheroute_web.embedded.common import FileLock, Locked
+from planner.digests import kernel_cache
 
 __all__ = ["CHECKOUT", "Refused", "State", "environment", "migration_stamp", "read_secrets"]
 
@@ -135,7 +136,7 @@ def environment(home: Path) -> dict[str, str]:
     return {
         "CACHEROUTE_ENV": "run",
         "CACHEROUTE_ARTIFACTS": str(home / "artifacts"),
-        "NUMBA_CACHE_DIR": str(home / "numba"),
+        "NUMBA_CACHE_DIR": str(kernel_cache(home / "numba")),
         "DJANGO_SETTINGS_MODULE": "cacheroute_web.settings",
     }
 
