@@ -2,6 +2,7 @@
 
 from planner.simulation.arrivals import ARRIVALS, retime
 from planner.simulation.calibration import CalibrationPoint, CalibrationResult, calibrate
+from planner.simulation.faults import Fault, PlanSwitch
 from planner.simulation.fit import IterationPoint, SweepPoint, fit
 from planner.simulation.ladder import Capacity, capacity
 from planner.simulation.profile import PROFILES, EngineProfile
@@ -17,7 +18,9 @@ __all__ = [
     "CalibrationResult",
     "Capacity",
     "EngineProfile",
+    "Fault",
     "IterationPoint",
+    "PlanSwitch",
     "ReplayResult",
     "SweepPoint",
     "Trace",

@@ -1,149 +1,235 @@
-"""The paged prefix cache of a replica, block by block (the rules of vLLM's automatic prefix caching).
+"""The prefix cache of a replica: paged blocks (the rules of vLLM's automatic prefix caching), chain by chain.
 
-A hit is the longest leading run of blocks that are present. Blocks of running requests are pinned. When a
-request leaves, its last block becomes free first and so is evicted first: prefixes outlive tails. A block that
-is present behind a gap is recomputed in place. Blocks of generated tokens only take room.
-When a sequence is preempted, what it had computed and another request shares stays reusable; the rest is dropped.
+A hit is the longest leading run of full blocks that are present, at most ``(prompt - 1) // block`` of them: the last
+token is always computed. Blocks of running requests are pinned. When a request leaves, blocks that hold nothing
+reusable (part-filled ones and those of generated tokens) are free at once; the others become evictable, its last
+block first, so that prefixes outlive tails. A block that is present behind a gap is recomputed in place. When a
+sequence is preempted, what it had computed stays reusable; the rest is dropped.
 """
 
 from __future__ import annotations
 
-from planner.simulation.compiled import inline
-from planner.simulation.state import Cache, Engine, Index, Requests
+from planner.simulation.compiled import inline, inner
+from planner.simulation.state import UNLIMITED, Engine, Index, World
 
-__all__ = ["admit_blocks", "available", "make_room", "release_blocks"]
+__all__ = [
+    "admit_blocks",
+    "available",
+    "drop_cache",
+    "evict_to_fit",
+    "eviction_tokens",
+    "found_tokens",
+    "release_blocks",
+]
 
 
 @inline
-def available(cache: Cache, engine: Engine, r: Index) -> Index:
+def available(world: World, engine: Engine, r: Index) -> Index:
     """Blocks that could still be taken: empty ones and those an eviction would yield."""
-    return engine.capacity - cache.pinned[r] - cache.extra[r]
+    return engine.capacity - world.replicas[r].pinned - world.replicas[r].private
+
+
+@inner
+def found_tokens(world: World, engine: Engine, r: Index, q: Index) -> Index:
+    """Prompt tokens of request ``q`` that replica ``r`` has cached now."""
+    run: Index = 0
+    for at in range(world.offsets[q], world.offsets[q + 1]):
+        chain = world.chains[at]
+        node = world.node_of[chain, r] - 1 if chain >= 0 else -1
+        if node < 0:
+            break
+        run += world.nodes[r, node].blocks
+        if world.nodes[r, node].blocks < world.length[chain]:
+            break
+    return min(run, (world.prompt[q] - 1) // engine.block_tokens) * engine.block_tokens
+
+
+@inner
+def eviction_tokens(world: World, engine: Engine, r: Index, q: Index, found: Index) -> float:
+    """Tokens that ``r`` would evict for ``q``, each weighted with the window's requests that hold it."""
+    replica = world.replicas[r]
+    used = replica.pinned + replica.private + replica.free
+    need = -(-world.prompt[q] // engine.block_tokens) - found // engine.block_tokens - (engine.capacity - used)
+    head = world.nodes.shape[1] - 1
+    at = world.nodes[r, head].newer
+    weighted = 0.0
+    while need > 0 and at != head:
+        node = world.nodes[r, at]
+        taken = min(need, node.blocks)
+        if node.chain >= 0:
+            weighted += taken * engine.block_tokens * world.uses[node.chain, r]
+        need -= taken
+        at = node.newer
+    return weighted
 
 
 @inline
-def _unlink(cache: Cache, r: Index, slot: Index) -> None:
-    newer, older = cache.newer[r, slot], cache.older[r, slot]
-    cache.older[r, newer] = older
-    cache.newer[r, older] = newer
-    cache.free[r] -= 1
+def _unlink(world: World, r: Index, at: Index) -> None:
+    node = world.nodes[r, at]
+    world.nodes[r, node.newer].older = node.older
+    world.nodes[r, node.older].newer = node.newer
+    world.replicas[r].free -= node.blocks
 
 
 @inline
-def _empty(cache: Cache, r: Index, slot: Index) -> None:
-    if cache.content[r, slot] >= 0:
-        cache.slot_of[r, cache.content[r, slot]] = 0
-    cache.empty[r, cache.empties[r]] = slot
-    cache.empties[r] += 1
+def _push(world: World, r: Index, at: Index) -> None:
+    """Make a node the most recently used one."""
+    head = world.nodes.shape[1] - 1
+    newest = world.nodes[r, head].older
+    world.nodes[r, newest].newer = at
+    world.nodes[r, at].older = newest
+    world.nodes[r, at].newer = head
+    world.nodes[r, head].older = at
+    world.replicas[r].free += world.nodes[r, at].blocks
 
 
 @inline
-def _evict(cache: Cache, r: Index) -> None:
-    slot = cache.newer[r, cache.refs.shape[1]]
-    _unlink(cache, r, slot)
-    _empty(cache, r, slot)
+def _drop(world: World, r: Index, at: Index) -> None:
+    if world.nodes[r, at].chain >= 0:
+        world.node_of[world.nodes[r, at].chain, r] = 0
+    world.empty[r, world.replicas[r].empties] = at
+    world.replicas[r].empties += 1
 
 
 @inline
-def make_room(cache: Cache, engine: Engine, r: Index) -> None:
+def _new_node(world: World, r: Index, chain: Index) -> Index:
+    replica = world.replicas[r]
+    if replica.empties > 0:
+        replica.empties -= 1
+        at = world.empty[r, replica.empties]
+    else:
+        at = replica.fresh
+        replica.fresh += 1
+    world.nodes[r, at].chain = chain
+    world.nodes[r, at].refs = 0
+    if chain >= 0:
+        world.node_of[chain, r] = at + 1
+    return at
+
+
+@inner
+def evict_to_fit(world: World, engine: Engine, r: Index) -> None:
     """Evict least recently used blocks until the replica holds no more than its capacity; note the peak."""
-    used = cache.pinned[r] + cache.extra[r] + cache.free[r]
+    replica = world.replicas[r]
+    used = replica.pinned + replica.private + replica.free
+    head = world.nodes.shape[1] - 1
     while used > engine.capacity:
-        _evict(cache, r)
-        used -= 1
-    if used > cache.peak[r]:
-        cache.peak[r] = used
+        at = world.nodes[r, head].newer
+        excess = used - engine.capacity
+        if world.nodes[r, at].blocks > excess:
+            world.nodes[r, at].blocks -= excess
+            replica.free -= excess
+            used -= excess
+        else:
+            used -= world.nodes[r, at].blocks
+            _unlink(world, r, at)
+            _drop(world, r, at)
+    if used > replica.peak:
+        replica.peak = used
 
 
-@inline
-def _take(cache: Cache, engine: Engine, r: Index) -> Index:
-    slots = cache.refs.shape[1]
-    if cache.pinned[r] + cache.extra[r] + cache.free[r] >= engine.capacity or (
-        cache.empties[r] == 0 and cache.fresh[r] == slots
-    ):
-        _evict(cache, r)
-    if cache.empties[r] > 0:
-        cache.empties[r] -= 1
-        return cache.empty[r, cache.empties[r]]
-    cache.fresh[r] += 1
-    return cache.fresh[r] - 1
-
-
-@inline
-def _pin(cache: Cache, r: Index, slot: Index) -> None:
-    if cache.refs[r, slot] == 0:
-        _unlink(cache, r, slot)
-        cache.pinned[r] += 1
-    cache.refs[r, slot] += 1
-
-
-@inline
-def admit_blocks(requests: Requests, cache: Cache, engine: Engine, r: Index, q: Index) -> Index:
-    """Pin all blocks that request ``q`` has to prefill.
+@inner
+def admit_blocks(world: World, engine: Engine, r: Index, q: Index, target: Index) -> tuple[Index, Index]:
+    """Pin all blocks that request ``q`` needs to prefill ``target`` tokens.
 
     Returns
     -------
-    int
-        Prompt tokens found, or -1 when there is no room (then nothing was changed).
+    tuple of int
+        Prompt tokens found, or -1 when there is no room (then nothing was changed); and the blocks that only
+        this request holds.
     """
-    first, last = requests.offsets[q], requests.offsets[q + 1]
-    extra = -(-requests.target[q] // engine.block_tokens) - (last - first)
-    need = extra
-    run = 0
+    first, last = world.offsets[q], world.offsets[q + 1]
+    replica = world.replicas[r]
+    whole = -(-target // engine.block_tokens)
+    need = whole
+    private = whole
+    run: Index = 0
     leading = True
     for at in range(first, last):
-        number = requests.ids[at]
-        slot = cache.slot_of[r, number] - 1 if number >= 0 else -1
-        if slot < 0:
+        chain = world.chains[at]
+        if chain < 0:
             leading = False
-        elif leading:
-            run += 1
-        if slot < 0 or cache.refs[r, slot] == 0:
-            need += 1
-    if need > available(cache, engine, r):
-        return -1
-    for at in range(first, first + run):  # before any eviction, which could take them
-        slot = cache.slot_of[r, requests.ids[at]] - 1
-        _pin(cache, r, slot)
-        cache.held[at] = slot
-    for at in range(first + run, last):
-        number = requests.ids[at]
-        slot = cache.slot_of[r, number] - 1 if number >= 0 else -1
-        if slot >= 0:
-            _pin(cache, r, slot)
-        else:
-            slot = _take(cache, engine, r)
-            cache.content[r, slot] = number
-            cache.refs[r, slot] = 1
-            cache.pinned[r] += 1
-            if number >= 0:
-                cache.slot_of[r, number] = slot + 1
-        cache.held[at] = slot
-    cache.extra[r] += extra
-    requests.extra[q] = extra
-    make_room(cache, engine, r)
-    return min(requests.prompt[q], run * engine.block_tokens)
+            continue
+        private -= world.length[chain]
+        node = world.node_of[chain, r] - 1
+        if node < 0:
+            leading = False
+            continue
+        if leading:
+            run += world.nodes[r, node].blocks
+            leading = world.nodes[r, node].blocks == world.length[chain]
+        if world.nodes[r, node].refs > 0:
+            need -= world.length[chain]
+    if need > available(world, engine, r):
+        return -1, 0
+    for at in range(first, last):  # what is there is pinned before any eviction, which could take it
+        chain = world.chains[at]
+        if chain < 0:
+            continue
+        node = world.node_of[chain, r] - 1
+        if node < 0:
+            node = _new_node(world, r, chain)
+            replica.pinned += world.length[chain]
+        elif world.nodes[r, node].refs == 0:
+            _unlink(world, r, node)
+            replica.pinned += world.length[chain]
+        world.nodes[r, node].blocks = world.length[chain]
+        world.nodes[r, node].refs += 1
+    replica.private += private
+    evict_to_fit(world, engine, r)
+    return min(run, (world.prompt[q] - 1) // engine.block_tokens) * engine.block_tokens, private
 
 
-@inline
-def release_blocks(requests: Requests, cache: Cache, engine: Engine, r: Index, q: Index, preempted: bool) -> None:
-    """Unpin the blocks of ``q``, last block first. What a preempted request had not computed is emptied."""
-    first, last = requests.offsets[q], requests.offsets[q + 1]
+@inner
+def release_blocks(world: World, engine: Engine, r: Index, q: Index, private: Index, computed: Index) -> None:
+    """Unpin the blocks of ``q``, of which ``computed`` prompt tokens are there."""
+    first, last = world.offsets[q], world.offsets[q + 1]
+    full = computed // engine.block_tokens
+    shared = 0
+    for at in range(first, last):
+        if world.chains[at] >= 0:
+            shared += world.length[world.chains[at]]
+    replica = world.replicas[r]
+    replica.private -= private
+    own = full - shared
+    if own > 0 and engine.capacity == UNLIMITED:  # where nothing is evicted they are counted, not remembered
+        replica.free += own
+    elif own > 0:
+        at = _new_node(world, r, -1)
+        world.nodes[r, at].blocks = own
+        _push(world, r, at)
     for at in range(last - 1, first - 1, -1):
-        slot = cache.held[at]
-        cache.refs[r, slot] -= 1
-        if cache.refs[r, slot] > 0:
+        chain = world.chains[at]
+        if chain < 0:
             continue
-        cache.pinned[r] -= 1
-        there = min(requests.prompt[q], (at - first + 1) * engine.block_tokens) <= requests.computed[q]
-        if preempted and (cache.content[r, slot] < 0 or not there):
-            _empty(cache, r, slot)
+        size = world.length[chain]
+        shared -= size
+        node = world.node_of[chain, r] - 1
+        world.nodes[r, node].refs -= 1
+        if world.nodes[r, node].refs > 0:
             continue
-        head = cache.refs.shape[1]
-        newest = cache.older[r, head]
-        cache.newer[r, newest] = slot
-        cache.older[r, slot] = newest
-        cache.newer[r, slot] = head
-        cache.older[r, head] = slot
-        cache.free[r] += 1
-    cache.extra[r] -= requests.extra[q]
-    requests.extra[q] = 0
+        replica.pinned -= size
+        kept = min(size, max(0, full - shared))
+        world.nodes[r, node].blocks = kept
+        if kept > 0:
+            _push(world, r, node)
+        else:
+            _drop(world, r, node)
+
+
+@inner
+def drop_cache(world: World, r: Index) -> None:
+    """Forget every block of a replica that died (nothing runs on it any more)."""
+    head = world.nodes.shape[1] - 1
+    world.nodes[r, head].newer = head
+    world.nodes[r, head].older = head
+    world.node_of[:, r] = 0
+    replica = world.replicas[r]
+    replica.pinned = 0
+    replica.private = 0
+    replica.free = 0
+    replica.empties = 0
+    replica.fresh = 0
+    for at in range(world.slot.shape[1]):
+        world.slot[r, at].request = -1
+        world.slot[r, at].busy = 0

@@ -6,13 +6,16 @@ from typing import Any
 
 from numba import njit
 
-__all__ = ["inline", "inner"]
+from planner.routing.policies.base import UNCOUNTED
 
+__all__ = ["inline", "inner", "outer"]
+
+# The interpreter lock is let go meanwhile: a web thread that simulates does not hold up the others.
+_OPTIONS: dict[str, Any] = {**UNCOUNTED, "cache": True, "nogil": True, "error_model": "numpy"}
 # Inner functions are called by compiled code alone. Wrappers for calls from Python would unpack some fifty arrays
 # each and cost more to compile than the functions themselves.
-# The interpreter lock is let go meanwhile: a web thread that simulates does not hold up the others.
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-inner = njit(**_OPTIONS)
-# A call counts references to every array it hands over, so what runs at every
-# iteration is inlined: twice as fast as calling it.
-inline = njit(forceinline=True, **_OPTIONS)
+_INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+outer = njit(**_OPTIONS)
+inner = njit(**_OPTIONS, **_INNER)
+# For a few lines: what is inlined is compiled again at every place.
+inline = njit(forceinline=True, **_OPTIONS, **_INNER)

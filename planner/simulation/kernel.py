@@ -1,58 +1,365 @@
-"""The event loop: arrivals in order, replicas played forward to each of them."""
+"""The event loop: arrivals in order, each replica played forward when it is looked at."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from planner.routing.policies import DispatchTables, choose
+from planner.routing.policies import DispatchTables, Signals, choose, propose
+from planner.routing.policies.base import CANDIDATES, EVERYTHING
+from planner.simulation.cache import drop_cache, eviction_tokens, found_tokens
+from planner.simulation.compiled import inner, outer
+from planner.simulation.faults import CLOSE, DIE, OPEN, PLAN, REVIVE, SPEED, Timeline
 from planner.simulation.scheduler import advance, enqueue, interrupt_leap
-from planner.simulation.state import Cache, Engine, Fleet, Requests
+from planner.simulation.slots import found_in_slots
+from planner.simulation.state import FOREVER, Engine, Index, World
 
-__all__ = ["run"]
+__all__ = ["Progress", "run"]
 
 
-@njit(cache=True, nogil=True)
-def run(
-    requests: Requests,
-    cache: Cache,
-    fleet: Fleet,
+class Progress(NamedTuple):
+    """How far a replay is."""
+
+    next_event: NDArray[np.int64]  # [1]
+    dispatched: NDArray[np.int64]  # [1] requests, again those that were sent again
+    redispatched: NDArray[np.int64]  # [1]
+    refused: NDArray[np.int64]  # [1] larger than a whole replica's cache
+    oldest: NDArray[np.int64]  # [1] first request of the policy's window
+    parked: NDArray[np.int64]  # [2] head and tail of the requests that wait for any destination to be up, or -1
+
+    @classmethod
+    def at_the_start(cls) -> Progress:
+        """Nothing has happened yet."""
+        one = [np.zeros(1, dtype=np.int64) for _ in range(5)]
+        return cls(one[0], one[1], one[2], one[3], one[4], np.full(2, -1, dtype=np.int64))
+
+
+@inner
+def _found(world: World, engine: Engine, r: Index, q: Index) -> Index:
+    return found_in_slots(world, engine, r, q) if engine.slots else found_tokens(world, engine, r, q)
+
+
+@inner
+def _known(world: World, engine: Engine, r: Index, q: Index) -> Index:
+    """Tokens of ``q`` that requests of the window, sent to ``r``, had in common with it."""
+    blocks: Index = 0
+    for at in range(world.offsets[q], world.offsets[q + 1]):
+        chain = world.chains[at]
+        if chain < 0 or world.uses[chain, r] == 0:
+            break
+        blocks += world.length[chain]
+    return min(blocks, (world.prompt[q] - 1) // engine.block_tokens) * engine.block_tokens
+
+
+@inner
+def _count_use(world: World, signals: Signals, r: Index, q: Index, one: Index) -> None:
+    """Put a request into its destination's window (+1), or take it out (-1)."""
+    signals.missed[r] += one * world.missed[q]
+    signals.served[r] += one
+    for at in range(world.offsets[q], world.offsets[q + 1]):
+        if world.chains[at] >= 0:
+            world.uses[world.chains[at], r] += one
+
+
+@inner
+def _see_everything(world: World, engine: Engine, tables: DispatchTables, signals: Signals, q: Index) -> None:
+    """What the rules that look at the caches of all destinations read."""
+    for at in range(signals.counts[0]):
+        r = signals.open[at]
+        signals.matched[r] = _found(world, engine, r, q)
+        if tables.window_s > 0:
+            signals.known[r] = _known(world, engine, r, q)
+            signals.evicted[r] = 0.0 if engine.slots else eviction_tokens(world, engine, r, q, signals.matched[r])
+
+
+@inner
+def _send(
+    world: World,
     engine: Engine,
     tables: DispatchTables,
-    rng: NDArray[np.uint64],
-    measure_from: float,
-) -> int:
-    """Play the whole trace; results are left in the state arrays.
+    signals: Signals,
+    r: Index,
+    q: Index,
+    time: float,
+    from_s: float,
+) -> None:
+    """Put request ``q`` into the queue of destination ``r``, which is played forward to ``time``."""
+    replica = world.replicas[r]
+    if replica.busy == 0 and replica.batch == 0 and replica.queue_head < 0:
+        replica.now = time
+    world.destination[q] = r
+    world.outstanding[r] += 1
+    if tables.needs_cache:
+        world.estimate[q] = world.prompt[q] - signals.matched[r]
+        world.pending[r] += world.estimate[q]
+    enqueue(world, r, q, time >= from_s)
+    # It cannot join where one stands before it in the queue or the batch is full: then the leap goes on.
+    if replica.steps > 1 and replica.queued == 1 and replica.batch < world.running.shape[1]:
+        interrupt_leap(world, r, time)
 
-    Replicas touch each other only through dispatch, so each is played forward to an arrival on its own. Order
-    of events at one instant: ends of iterations, arrivals in trace order, starts of iterations.
 
-    Returns
-    -------
-    int
-        Requests refused because their KV exceeds a whole replica's cache.
+@inner
+def _move_waiting(
+    world: World, engine: Engine, tables: DispatchTables, signals: Signals, r: Index, time: float, from_s: float
+) -> None:
+    """Move requests that wait at ``r`` to their other candidate, once each, where that serves them sooner.
+
+    Time to first token is taken as the prefill time of all that is pending before it and of itself.
     """
-    replicas = len(fleet.now)
-    refused = 0
-    dispatched = 0
-    for q in range(len(requests.arrival)):
-        time = requests.arrival[q]
-        if -(-(requests.prompt[q] + requests.output[q] - 1) // engine.block_tokens) > engine.capacity:
-            refused += 1
-            continue
-        for other in range(replicas):
-            if not fleet.busy[other] or fleet.end[other] <= time:
-                advance(requests, cache, fleet, engine, other, time, measure_from)
-        r = choose(tables, dispatched, requests.key[q], fleet.outstanding, rng)
-        dispatched += 1
-        requests.destination[q] = r
-        if not fleet.busy[r] and fleet.outstanding[r] == 0:
-            fleet.now[r] = time
-        fleet.outstanding[r] += 1
-        enqueue(requests, fleet, r, q, time >= measure_from)
-        if fleet.busy[r]:
-            interrupt_leap(fleet, engine, r, time)
-    for other in range(replicas):
-        advance(requests, cache, fleet, engine, other, np.inf, measure_from)
-    return refused
+    slo_s, token_s = tables.parameters[1], tables.parameters[2]
+    replica = world.replicas[r]
+    ahead = world.pending[r]
+    q = replica.queue_head
+    while q >= 0:  # tokens of the running ones come before all of the queue
+        ahead -= world.estimate[q]
+        q = np.int64(world.next_waiting[q])
+    before = np.int64(-1)
+    q = replica.queue_head
+    for _ in range(tables.look_back):
+        if q < 0:
+            return
+        following = np.int64(world.next_waiting[q])
+        ahead += world.estimate[q]
+        other = np.int64(tables.ring[tables.start[world.key[q]]])
+        if other == r:
+            other = np.int64(tables.ring[tables.second[world.key[q]]])
+        goes = False
+        if other != r and signals.is_open[other] and world.moved[q] == 0 and world.made[q] == 0:
+            advance(world, engine, other, time, from_s)
+            found = _found(world, engine, other, q)
+            there = world.pending[other] + world.prompt[q] - found
+            goes = there < ahead and time - world.arrival[q] + there * token_s <= slo_s
+            if goes:
+                world.moved[q] = 1
+                ahead -= world.estimate[q]
+                world.pending[r] -= world.estimate[q]
+                world.outstanding[r] -= 1
+                replica.queued -= 1
+                if before < 0:
+                    replica.queue_head = following
+                else:
+                    world.next_waiting[before] = following
+                if following < 0:
+                    replica.queue_tail = before
+                signals.matched[other] = found
+                _send(world, engine, tables, signals, other, q, time, from_s)
+        if not goes:
+            before = q
+        q = following
+
+
+@inner
+def _dispatch(
+    world: World,
+    engine: Engine,
+    tables: DispatchTables,
+    signals: Signals,
+    progress: Progress,
+    rng: NDArray[np.uint64],
+    q: Index,
+    time: float,
+    from_s: float,
+) -> None:
+    """Choose a destination for request ``q`` and send it there; where none is up it is parked."""
+    if signals.counts[0] == 0:
+        world.next_waiting[q] = -1
+        if progress.parked[0] < 0:
+            progress.parked[0] = q
+        else:
+            world.next_waiting[progress.parked[1]] = q
+        progress.parked[1] = q
+        return
+    signals.request[0] = progress.dispatched[0]
+    signals.request[1] = world.prompt[q]
+    progress.dispatched[0] += 1
+    if tables.looks == CANDIDATES:
+        propose(tables, signals, world.key[q], rng)
+        for at in range(signals.counts[1]):
+            other = signals.candidates[at]
+            advance(world, engine, other, time, from_s)
+            if tables.needs_cache:
+                signals.matched[other] = _found(world, engine, other, q)
+    elif tables.looks == EVERYTHING:
+        for other in range(len(world.replicas)):
+            if world.replicas[other].busy == 0 or world.replicas[other].end <= time:
+                advance(world, engine, other, time, from_s)
+        if tables.needs_cache:
+            _see_everything(world, engine, tables, signals, q)
+    r = choose(tables, signals, world.key[q], rng)
+    if tables.looks < CANDIDATES:
+        advance(world, engine, r, time, from_s)
+    if tables.window_s > 0 and q >= progress.oldest[0]:
+        world.missed[q] = world.prompt[q] - signals.matched[r]
+        _count_use(world, signals, r, q, 1)
+    overloaded = tables.look_back > 0 and signals.counts[1] == 2
+    if overloaded:
+        for at in range(2):
+            overloaded = overloaded and world.pending[signals.candidates[at]] > tables.parameters[0]
+    _send(world, engine, tables, signals, r, q, time, from_s)
+    if overloaded:
+        first, second = signals.candidates[0], signals.candidates[1]
+        _move_waiting(world, engine, tables, signals, first, time, from_s)
+        _move_waiting(world, engine, tables, signals, second, time, from_s)
+
+
+@inner
+def _list_open(world: World, signals: Signals) -> None:
+    signals.counts[0] = 0
+    for r in range(len(world.replicas)):
+        if signals.is_open[r]:
+            signals.open[signals.counts[0]] = r
+            signals.counts[0] += 1
+
+
+@inner
+def _lose(world: World, tables: DispatchTables, signals: Signals, r: Index, time: float, from_s: float) -> Index:
+    """Take everything from a replica that dies; the first of its requests, linked in their order."""
+    replica = world.replicas[r]
+    if replica.busy:
+        replica.measured_busy += max(0.0, time - max(replica.now, from_s))
+    head = replica.queue_head
+    for at in range(replica.batch - 1, -1, -1):
+        world.next_waiting[world.running[r, at].request] = head
+        head = world.running[r, at].request
+    q = np.int64(head)
+    while q >= 0:  # they start anew elsewhere
+        world.made[q] = 0
+        world.estimate[q] = 0
+        world.cached[q] = -1
+        world.ttft[q] = np.nan
+        if tables.window_s > 0 and world.missed[q] >= 0:
+            _count_use(world, signals, r, q, -1)
+            world.missed[q] = -1
+        q = np.int64(world.next_waiting[q])
+    drop_cache(world, r)
+    replica.busy = 0
+    replica.steps = 0
+    replica.batch = 0
+    replica.filling = 0
+    replica.context = 0
+    replica.next_end = FOREVER
+    replica.next_block = FOREVER
+    replica.queue_head = -1
+    replica.queue_tail = -1
+    replica.queued = 0
+    replica.now = time
+    world.outstanding[r] = 0
+    world.pending[r] = 0
+    return head
+
+
+@inner
+def _happen(
+    world: World,
+    engine: Engine,
+    tables: DispatchTables,
+    signals: Signals,
+    events: Timeline,
+    progress: Progress,
+    from_s: float,
+) -> Index:
+    """Let the next event of the timeline happen; the first of the requests that are to be sent (again), linked."""
+    at = progress.next_event[0]
+    progress.next_event[0] += 1
+    time, kind, subject = events.time[at], events.kind[at], events.subject[at]
+    if kind == PLAN:
+        tables.live[0] = subject
+        return np.int64(-1)
+    replica = world.replicas[subject]
+    advance(world, engine, subject, time, from_s)
+    if kind == SPEED:
+        replica.speed *= events.value[at]
+        interrupt_leap(world, subject, time)
+        return np.int64(-1)
+    head = np.int64(-1)
+    if kind == DIE:
+        replica.up -= 1
+        head = _lose(world, tables, signals, subject, time, from_s)
+        q = head
+        while q >= 0:
+            progress.redispatched[0] += 1
+            q = np.int64(world.next_waiting[q])
+    elif kind == CLOSE:
+        replica.drained += 1
+    elif kind == OPEN:
+        replica.drained -= 1
+    elif kind == REVIVE:
+        replica.up += 1
+        replica.now = time
+    signals.is_open[subject] = 1 if replica.up > 0 and replica.drained == 0 else 0
+    _list_open(world, signals)
+    if signals.counts[0] > 0 and progress.parked[0] >= 0:  # then none was open before, and nothing can have died
+        head = progress.parked[0]
+        progress.parked[0] = -1
+    return head
+
+
+@inner
+def _fits(world: World, engine: Engine, q: Index) -> Index:
+    if engine.slots:
+        return world.prompt[q] + world.output[q] <= engine.slot_tokens
+    return -(-(world.prompt[q] + world.output[q] - 1) // engine.block_tokens) <= engine.capacity
+
+
+@inner
+def _expire(world: World, tables: DispatchTables, signals: Signals, progress: Progress, time: float) -> None:
+    """Take the requests out of the policy's window that arrived before it."""
+    old = progress.oldest[0]
+    while world.arrival[old] < time - tables.window_s:
+        if world.missed[old] >= 0:
+            _count_use(world, signals, np.int64(world.destination[old]), old, -1)
+            world.missed[old] = -1
+        old += 1
+    progress.oldest[0] = old
+
+
+@outer
+def run(
+    world: World,
+    engine: Engine,
+    tables: DispatchTables,
+    signals: Signals,
+    events: Timeline,
+    progress: Progress,
+    rng: NDArray[np.uint64],
+    from_s: float,
+    first: int,
+    last: int,
+) -> None:
+    """Dispatch the requests ``first`` to ``last`` and what happens before them; with none left, play to the end.
+
+    Replicas touch each other only through dispatch, so each is played forward by itself when a rule looks at it or
+    a request is sent to it. Order at one instant: ends of iterations, events of the timeline, arrivals in trace
+    order, starts of iterations.
+    """
+    to_the_end = first == len(world.arrival)
+    arriving = first
+    q: Index = 0
+    again = np.int64(-1)
+    again_at = 0.0
+    while True:
+        if again >= 0:
+            q, time = again, again_at
+            again = np.int64(world.next_waiting[q])
+        else:
+            time = world.arrival[arriving] if arriving < last else np.inf
+            if (arriving < last or to_the_end) and progress.next_event[0] < len(events.time):
+                again_at = events.time[progress.next_event[0]]
+                if again_at <= time:
+                    again = _happen(world, engine, tables, signals, events, progress, from_s)
+                    continue
+            if arriving >= last:
+                break
+            q = arriving
+            arriving += 1
+            if not _fits(world, engine, q):
+                progress.refused[0] += 1
+                continue
+            if tables.window_s > 0:
+                _expire(world, tables, signals, progress, time)
+        _dispatch(world, engine, tables, signals, progress, rng, q, time, from_s)
+    if to_the_end:
+        for r in range(len(world.replicas)):
+            advance(world, engine, r, np.inf, from_s)

@@ -41,6 +41,12 @@ class EngineProfile:
         Prompt tokens prefilled in one iteration at most.
     max_sequences : int
         Running sequences at most.
+    cache_shape : {"paged", "slots"}
+        Blocks shared by all sequences (vLLM), or one sequence in each of ``max_sequences`` slots of equal size
+        (llama.cpp).
+    slot_similarity : float
+        Of slots: share of its prompt that a request must have in common with a slot to be sent there for it, in
+        ``[0, 1)``; llama.cpp's default.
     serving : mapping
         Model, precision, hardware and so on, as text.
     provenance : mapping
@@ -60,6 +66,8 @@ class EngineProfile:
     context_token_s: float = 0.0
     max_batched_tokens: int = 8192
     max_sequences: int = 256
+    cache_shape: str = "paged"
+    slot_similarity: float = 0.1
     serving: Mapping[str, str] = field(default_factory=dict, hash=False)
     provenance: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -74,6 +82,10 @@ class EngineProfile:
             raise ValueError("prefill_tokens_per_s = 0: expected above 0")
         for name in ("max_batched_tokens", "max_sequences"):
             whole(name, getattr(self, name), 1)
+        if self.cache_shape not in ("paged", "slots"):
+            raise ValueError(f"cache_shape = {self.cache_shape!r}: expected paged or slots")
+        if not 0 <= self.slot_similarity < 1:
+            raise ValueError(f"slot_similarity = {self.slot_similarity}: expected a share in [0, 1)")
 
     def with_cache(self, cache_tokens: int | None) -> EngineProfile:
         """Return the same engine with another cache size; None is unlimited."""
@@ -82,6 +94,8 @@ class EngineProfile:
     def fingerprint(self) -> str:
         """Return the sha256 of what a result depends on: every constant and the serving facts."""
         facts = {k: v for k, v in self.as_dict().items() if k not in ("name", "provenance")}
+        if self.cache_shape == "paged":  # as fingerprints were before there were other shapes
+            del facts["cache_shape"], facts["slot_similarity"]
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 

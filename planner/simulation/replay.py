@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from planner.routing import POLICIES, Policy, RoutingTable
 from planner.routing.hashing import hash_indices, key_hashes
-from planner.routing.policies import KeySpace
+from planner.routing.policies import Costs, KeySpace, quiet_signals
 from planner.routing.problem import CAPACITY_RANGE
 from planner.routing.validation import whole, within
-from planner.simulation.kernel import run
+from planner.simulation.faults import Fault, PlanSwitch, timeline
+from planner.simulation.kernel import Progress, run
 from planner.simulation.profile import EngineProfile
 from planner.simulation.result import ReplayResult
-from planner.simulation.state import Engine, allocate
+from planner.simulation.state import UNLIMITED, Engine, allocate
 from planner.simulation.trace import Trace
 
 __all__ = ["replay"]
+
+# Requests between two calls of a checkpoint: few enough for a tenth of a second with the slowest policy.
+STRETCH = 5_000
 
 
 def replay(
@@ -29,18 +34,20 @@ def replay(
     profile: EngineProfile,
     table: RoutingTable | None = None,
     seed: int = 0,
-    faults: Sequence[object] = (),
+    faults: Sequence[Fault] = (),
     warmup: float = 0.2,
     cache_tokens: int | None = None,
     step: bool = False,
     speed: ArrayLike | None = None,
+    switches: Sequence[PlanSwitch] = (),
+    checkpoint: Callable[[int], None] | None = None,
 ) -> ReplayResult:
     """Answer what a policy would have given on a trace.
 
     Parameters
     ----------
     trace : Trace
-        Requests; prompts are cached in its blocks of ``block_tokens``, a part-filled last block included.
+        Requests; prompts are cached in its full blocks of ``block_tokens``.
     policy : str or Policy
         A name in ``planner.routing.POLICIES``, or a policy with parameters of its own.
     destinations : int
@@ -51,8 +58,8 @@ def replay(
         For policies that need one.
     seed : int
         Of the policy's random draws, >= 0. Equal arguments give equal results to the last bit.
-    faults : sequence
-        Must be empty: faults are not simulated yet.
+    faults : sequence of Fault
+        Destinations that die, drain or slow down for a time.
     warmup : float
         Share of the requests, from the first, that is simulated and left out of ``summary()``; in ``[0, 1)``.
     cache_tokens : int, optional
@@ -62,11 +69,16 @@ def replay(
     speed : float64[R], optional
         Relative speed of each replica, from 1e-6 to 1e6: its iterations take the profile's time divided by it. The
         ``capacity`` of `build_table`; default 1. Caches do not differ.
+    switches : sequence of PlanSwitch
+        Tables that take the place of ``table``, in order of time.
+    checkpoint : callable, optional
+        Called with the number of requests dispatched so far, some times a second; what it raises ends the replay.
 
     Raises
     ------
     ValueError
-        Unknown policy, missing table, or an argument out of range.
+        Unknown policy, missing table, an argument out of range, or faults that leave requests with no destination
+        to the end.
     """
     if isinstance(policy, str):
         if policy not in POLICIES:
@@ -74,37 +86,41 @@ def replay(
         policy = POLICIES[policy]
     replicas = whole("destinations", destinations, 1)
     whole("seed", seed, 0)
-    if len(faults):
-        raise ValueError("faults: faults are not simulated yet")
     if not 0 <= warmup < 1:
         raise ValueError(f"warmup = {warmup}: expected a share in [0, 1)")
     speeds = np.ones(replicas) if speed is None else within("speed", speed, replicas, CAPACITY_RANGE)
     if cache_tokens is not None:
         profile = profile.with_cache(whole("cache_tokens", cache_tokens, 1))
+    if switches and not policy.needs_table:
+        raise ValueError(f"switches: policy {policy.name!r} has no plan to be switched")
+    events = timeline(faults, switches, replicas)
+    engine = _engine(profile, trace.block_tokens, step)
 
     n = len(trace)
-    distinct, key = np.unique(trace.key, return_inverse=True)
-    keys = KeySpace(distinct, key_hashes(distinct, trace.key_names))
-    tables = policy.prepare(keys, replicas, table)
-    ids, blocks, recurring = _number_blocks(trace.blocks.ids)
-    engine = _engine(profile, trace.block_tokens, step)
-    skipped = int(warmup * n)
-    requests, cache, fleet = allocate(
-        trace.arrival_s,
-        key.astype(np.int64),
-        trace.blocks.offsets,
-        ids,
-        trace.prompt_tokens,
-        trace.output_tokens,
-        replicas=replicas,
-        recurring=recurring,
-        slots=max(1, min(engine.capacity, blocks)),
-        max_sequences=profile.max_sequences,
-        speed=speeds,
+    distinct, key = trace.dense_keys
+    tables = policy.prepare(
+        KeySpace(distinct, key_hashes(distinct, trace.key_names)),
+        replicas,
+        [] if table is None else [table, *(switch.table for switch in switches)],
+        _costs(engine, trace),
     )
+    skipped = int(warmup * n)
+    world = allocate(
+        *(trace.arrival_s, key, trace.prompt_tokens, trace.output_tokens),
+        *(trace.chains, engine, speeds, tables.window_s > 0),
+    )
+    progress = Progress.at_the_start()
     rng = hash_indices(np.array([seed], dtype=np.int64), salt=7)
     measure_from = float(trace.arrival_s[skipped]) if n else 0.0
-    refused = run(requests, cache, fleet, engine, tables, rng, measure_from)
+    signals = quiet_signals(replicas)._replace(outstanding=world.outstanding, pending=world.pending)
+    state = (world, engine, tables, signals, events, progress, rng, measure_from)
+    if checkpoint is None:
+        run(*state, 0, n)
+    else:
+        _by_stretches(lambda first, last: run(*state, first, last), n, checkpoint)
+    run(*state, n, n)
+    if progress.parked[0] >= 0:
+        raise ValueError("faults: requests are left for which no destination is up or returns")
     return ReplayResult(
         policy=policy.name,
         destinations=replicas,
@@ -112,31 +128,46 @@ def replay(
         profile_fingerprint=profile.fingerprint(),
         warmup_requests=skipped,
         arrival_s=trace.arrival_s,
-        latency_s=requests.finish - trace.arrival_s,
-        ttft_s=requests.first_token - trace.arrival_s,
-        destination=requests.destination,
+        latency_s=world.latency,
+        ttft_s=world.ttft,
+        destination=world.destination,
         key=trace.key,
         prompt_tokens=trace.prompt_tokens,
-        cached_tokens=np.maximum(requests.cached, 0),
-        busy_s=fleet.measured_busy,
-        queue_peak=fleet.queue_peak,
-        preemptions=fleet.preemptions,
-        peak_blocks=cache.peak,
+        cached_tokens=np.maximum(world.cached, 0, out=world.cached),
+        busy_s=world.replicas["measured_busy"].copy(),
+        queue_peak=world.replicas["queue_peak"].copy(),
+        preemptions=world.replicas["preemptions"].copy(),
+        peak_blocks=world.replicas["peak"].copy(),
         capacity_blocks=engine.capacity,
-        refused=int(refused),
+        refused=int(progress.refused[0]),
+        redispatched=int(progress.redispatched[0]),
+        iterations=int(world.replicas["iterations"].sum()),
     )
 
 
-def _number_blocks(ids: NDArray[np.int64]) -> tuple[NDArray[np.int32], int, int]:
-    """Number recurring blocks densely and mark the others -1; also the count of all and of recurring ones."""
-    _, inverse, counts = np.unique(ids, return_inverse=True, return_counts=True)
-    recurs = counts > 1
-    number = np.where(recurs, np.cumsum(recurs) - 1, -1).astype(np.int32)
-    return number[inverse], len(counts), int(recurs.sum())
+def _by_stretches(play: Callable[[int, int], None], n: int, checkpoint: Callable[[int], None]) -> None:
+    called = time.monotonic()
+    for first in range(0, n, STRETCH):
+        play(first, min(n, first + STRETCH))
+        if time.monotonic() - called > 0.05:
+            checkpoint(min(n, first + STRETCH))
+            called = time.monotonic()
+
+
+def _costs(engine: Engine, trace: Trace) -> Costs:
+    return Costs(
+        engine.prefill_token_s,
+        engine.iteration_s,
+        engine.sequence_s,
+        engine.context_token_s,
+        float(trace.prompt_tokens.mean()) if len(trace) else 0.0,
+        float(trace.output_tokens.mean()) if len(trace) else 0.0,
+    )
 
 
 def _engine(profile: EngineProfile, block_tokens: int, step: bool) -> Engine:
-    capacity = 1 << 60 if profile.cache_tokens is None else profile.cache_tokens // block_tokens
+    capacity = UNLIMITED if profile.cache_tokens is None else profile.cache_tokens // block_tokens
+    tokens = UNLIMITED if profile.cache_tokens is None else profile.cache_tokens // profile.max_sequences
     return Engine(
         iteration_s=float(profile.iteration_s),
         prefill_token_s=1.0 / float(profile.prefill_tokens_per_s),
@@ -144,7 +175,10 @@ def _engine(profile: EngineProfile, block_tokens: int, step: bool) -> Engine:
         context_token_s=float(profile.context_token_s),
         max_batched_tokens=int(profile.max_batched_tokens),
         max_sequences=int(profile.max_sequences),
-        capacity=min(int(capacity), 1 << 60),
+        capacity=min(int(capacity), UNLIMITED),
         block_tokens=int(block_tokens),
+        slots=profile.cache_shape == "slots",
+        slot_tokens=min(int(tokens), UNLIMITED),
+        slot_similarity=float(profile.slot_similarity),
         step=bool(step),
     )

@@ -41,6 +41,10 @@ class ReplayResult:
     capacity_blocks : int
     refused : int
         Requests larger than a whole replica's cache.
+    redispatched : int
+        Requests sent again because their destination died; the same one counts each time.
+    iterations : int
+        Iterations and leaps played, over all destinations.
     """
 
     policy: str
@@ -61,6 +65,8 @@ class ReplayResult:
     peak_blocks: NDArray[np.int64]
     capacity_blocks: int
     refused: int
+    redispatched: int = 0
+    iterations: int = 0
 
     @property
     def hit_rate(self) -> float:
@@ -120,6 +126,7 @@ class ReplayResult:
             "requests": int(part.sum()),
             "warmup_requests": self.warmup_requests,
             "refused": self.refused,
+            "redispatched": self.redispatched,
             "offered_rps": (int(part.sum()) - 1) / span if span > 0 else None,
             "hit_rate": self._hit_rate(part),
             "request_hit_rate": self._request_hit_rate(part),

@@ -4,93 +4,128 @@ At every iteration: running sequences get one decode token each, a prompt under 
 waiting requests join in order while the prefill budget, the batch size and the blocks allow. When a decoding
 sequence needs a block and none is left, the youngest running sequence is preempted, goes to the head of the
 queue and is recomputed (the rules of vLLM V1).
+
+Decoding sequences are not visited at every iteration: each holds the value of the replica's iteration clock at which
+it will be complete and at which it needs another block, and the replica holds the least of both.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from planner.simulation.cache import admit_blocks, available, make_room, release_blocks
+from planner.simulation.cache import admit_blocks, available, evict_to_fit, release_blocks
 from planner.simulation.compiled import inline, inner
-from planner.simulation.state import Cache, Engine, Fleet, Index, Requests
+from planner.simulation.slots import release_slot, take_slot
+from planner.simulation.state import FOREVER, Engine, Index, World
 
 __all__ = ["advance", "enqueue", "interrupt_leap"]
 
 
 @inline
-def enqueue(requests: Requests, fleet: Fleet, r: Index, q: Index, measured: bool) -> None:
+def enqueue(world: World, r: Index, q: Index, measured: bool) -> None:
     """Put request ``q`` at the tail of replica ``r``'s queue."""
-    if fleet.queue_head[r] < 0:
-        fleet.queue_head[r] = q
+    replica = world.replicas[r]
+    if replica.queue_head < 0:
+        replica.queue_head = q
     else:
-        requests.next_waiting[fleet.queue_tail[r]] = q
-    fleet.queue_tail[r] = q
-    requests.next_waiting[q] = -1
-    fleet.queued[r] += 1
-    if measured and fleet.queued[r] > fleet.queue_peak[r]:
-        fleet.queue_peak[r] = fleet.queued[r]
+        world.next_waiting[replica.queue_tail] = q
+    replica.queue_tail = q
+    world.next_waiting[q] = -1
+    replica.queued += 1
+    if measured and replica.queued > replica.queue_peak:
+        replica.queue_peak = replica.queued
+
+
+@inline
+def _blocks_of(engine: Engine, tokens: Index) -> Index:
+    return -(-tokens // engine.block_tokens)
+
+
+@inline
+def _leave(world: World, engine: Engine, r: Index, sequence: Index, computed: Index) -> None:
+    """Give back what a sequence holds; ``computed`` of its prompt tokens are there."""
+    if engine.slots:
+        release_slot(world, r, sequence.slot)
+    else:
+        release_blocks(world, engine, r, sequence.request, sequence.private, computed)
 
 
 @inner
-def _preempt_youngest(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measured: bool) -> None:
-    fleet.batch[r] -= 1
-    q = fleet.running[r, fleet.batch[r]]
-    release_blocks(requests, cache, engine, r, q, True)
-    requests.computed[q] = 0
-    requests.chunk[q] = 0
-    requests.target[q] = requests.prompt[q] + requests.made[q]
-    requests.next_waiting[q] = fleet.queue_head[r]
-    if fleet.queue_head[r] < 0:
-        fleet.queue_tail[r] = q
-    fleet.queue_head[r] = q
-    fleet.queued[r] += 1
+def _preempt_youngest(world: World, engine: Engine, r: Index, measured: bool) -> None:
+    replica = world.replicas[r]
+    replica.batch -= 1
+    sequence = world.running[r, replica.batch]
+    q = sequence.request
+    left = sequence.target - sequence.computed
+    if left > 0:
+        replica.filling -= 1
+        world.made[q] = sequence.made
+    else:
+        replica.context -= world.prompt[q] + world.output[q] - sequence.end
+        world.made[q] = world.output[q] - (sequence.end - replica.clock)
+    _leave(world, engine, r, sequence, min(sequence.computed, world.prompt[q]))
+    world.estimate[q] = world.prompt[q] + world.made[q]
+    world.pending[r] += world.estimate[q] - left
+    world.next_waiting[q] = replica.queue_head
+    if replica.queue_head < 0:
+        replica.queue_tail = q
+    replica.queue_head = q
+    replica.queued += 1
     if measured:
-        fleet.preemptions[r] += 1
-        fleet.queue_peak[r] = max(fleet.queue_peak[r], fleet.queued[r])
+        replica.preemptions += 1
+        replica.queue_peak = max(replica.queue_peak, replica.queued)
 
 
-@inline
-def _missing(requests: Requests, engine: Engine, q: Index, steps: Index) -> Index:
-    """Blocks that ``q`` lacks to decode ``steps`` more tokens; the last token's own KV is never needed."""
-    tokens = requests.prompt[q] + requests.made[q] + steps - 1
-    held = requests.offsets[q + 1] - requests.offsets[q] + requests.extra[q]
-    if tokens <= held * engine.block_tokens:
-        return 0  # nearly always: worth sparing the division
-    return -(-tokens // engine.block_tokens) - held
-
-
-@inline
-def _room_for_decodes(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measured: bool) -> bool:
+@inner
+def _room_for_decodes(world: World, engine: Engine, r: Index, measured: bool) -> bool:
     """Give each decoding sequence the block of its next token, oldest first; True when one was preempted."""
+    replica = world.replicas[r]
     preempted = False
     at = 0
-    while at < fleet.batch[r]:
-        q = fleet.running[r, at]
-        if requests.computed[q] == requests.target[q]:
-            missing = _missing(requests, engine, q, 1)
-            while at < fleet.batch[r] and missing > available(cache, engine, r):
-                _preempt_youngest(requests, cache, fleet, engine, r, measured)
+    while at < replica.batch:
+        sequence = world.running[r, at]
+        if sequence.computed == sequence.target and sequence.next_block <= replica.clock:
+            while at < replica.batch and available(world, engine, r) < 1:
+                _preempt_youngest(world, engine, r, measured)
                 preempted = True
-            if at < fleet.batch[r]:
-                cache.extra[r] += missing
-                requests.extra[q] += missing
-                make_room(cache, engine, r)
+            if at < replica.batch:
+                replica.private += 1
+                sequence.private += 1
+                sequence.next_block += engine.block_tokens
+                evict_to_fit(world, engine, r)
         at += 1
+    replica.next_block = FOREVER
+    replica.next_end = FOREVER
+    for at in range(replica.batch):
+        sequence = world.running[r, at]
+        if sequence.computed == sequence.target:
+            replica.next_block = min(replica.next_block, sequence.next_block)
+            replica.next_end = min(replica.next_end, sequence.end)
     return preempted
 
 
 @inline
-def _leap_length(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, most: Index) -> Index:
-    """Iterations up to ``most`` for which the blocks suffice; at least 1, whose blocks are already held."""
-    room = available(cache, engine, r)
+def _needed(world: World, engine: Engine, r: Index, steps: Index) -> Index:
+    """Blocks that the decoding sequences take within ``steps`` iterations."""
+    replica = world.replicas[r]
+    needed = 0
+    if replica.clock + steps > replica.next_block:
+        for at in range(replica.batch):
+            late = replica.clock + steps - world.running[r, at].next_block
+            if late > 0:
+                needed += _blocks_of(engine, late)
+    return needed
+
+
+@inner
+def _leap_length(world: World, engine: Engine, r: Index) -> Index:
+    """Iterations until one is complete for which the blocks suffice; at least 1, whose blocks are already held."""
+    room = available(world, engine, r)
     low: Index = 1
-    high = most
-    steps = most
+    high = world.replicas[r].next_end - world.replicas[r].clock
+    steps = high
     while low < high:
-        need = 0
-        for at in range(fleet.batch[r]):
-            need += _missing(requests, engine, fleet.running[r, at], steps)
-        if need <= room:
+        if _needed(world, engine, r, steps) <= room:
             low = steps
         else:
             high = steps - 1
@@ -99,132 +134,172 @@ def _leap_length(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine,
 
 
 @inline
-def _span(fleet: Fleet, r: Index, steps: Index) -> float:
+def _span(replica: Index, steps: Index) -> float:
     """Seconds of ``steps`` iterations: the context grows by the batch at each, so the sum is arithmetic."""
-    return steps * fleet.slope[r, 0] + fleet.slope[r, 1] * (0.5 * steps * (steps - 1))
+    return steps * replica.first_s + replica.growth_s * (0.5 * steps * (steps - 1))
 
 
-@inline
-def _start(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measured: bool) -> None:
-    """Schedule the iteration (or leap) that begins at ``now[r]``."""
-    preempted = _room_for_decodes(requests, cache, fleet, engine, r, measured)
-    budget = engine.max_batched_tokens
-    decodes = 0
-    context = 0
-    most = np.int64(1 << 62)
-    for at in range(fleet.batch[r]):
-        q = fleet.running[r, at]
-        left = requests.target[q] - requests.computed[q]
-        if left > 0:
-            requests.chunk[q] = min(left, budget)
-            budget -= requests.chunk[q]
+@inner
+def _admit(world: World, engine: Engine, r: Index, budget: Index) -> Index:
+    """Let waiting requests join while they may; the budget that is left."""
+    replica = world.replicas[r]
+    while budget > 0 and replica.queue_head >= 0 and replica.batch < world.running.shape[1]:
+        q = replica.queue_head
+        target = world.prompt[q] + world.made[q]
+        private = 0
+        slot = 0
+        if engine.slots:
+            found, slot = take_slot(world, engine, r, q)
         else:
-            requests.chunk[q] = 0
-            decodes += 1
-            context += requests.prompt[q] + requests.made[q]
-            most = min(most, requests.output[q] - requests.made[q])
-    while not preempted and budget > 0 and fleet.queue_head[r] >= 0 and fleet.batch[r] < engine.max_sequences:
-        q = fleet.queue_head[r]
-        found = admit_blocks(requests, cache, engine, r, q)
+            found, private = admit_blocks(world, engine, r, q, target)
         if found < 0:
             break
-        if requests.cached[q] < 0:
-            requests.cached[q] = found
-        fleet.queue_head[r] = requests.next_waiting[q]
-        fleet.queued[r] -= 1
-        fleet.running[r, fleet.batch[r]] = q
-        fleet.batch[r] += 1
-        requests.computed[q] = min(found, requests.target[q] - 1)  # the last token is computed to get the next
-        requests.chunk[q] = min(requests.target[q] - requests.computed[q], budget)
-        budget -= requests.chunk[q]
+        if world.cached[q] < 0:
+            world.cached[q] = found
+        replica.queue_head = world.next_waiting[q]
+        replica.queued -= 1
+        sequence = world.running[r, replica.batch]
+        replica.batch += 1
+        replica.filling += 1
+        sequence.request = q
+        sequence.computed = found
+        sequence.target = target
+        sequence.made = world.made[q]
+        sequence.private = private
+        sequence.slot = slot
+        sequence.chunk = min(target - found, budget)
+        budget -= sequence.chunk
+        world.pending[r] += target - found - world.estimate[q]
+    return budget
 
+
+@inner
+def _start(world: World, engine: Engine, r: Index, measured: bool) -> None:
+    """Schedule the iteration (or leap) that begins at ``now``."""
+    replica = world.replicas[r]
+    preempted = False
+    if replica.next_block <= replica.clock:
+        preempted = _room_for_decodes(world, engine, r, measured)
+    budget = engine.max_batched_tokens
+    decodes = replica.batch - replica.filling
+    if replica.filling > 0:
+        for at in range(replica.batch):
+            sequence = world.running[r, at]
+            if sequence.target > sequence.computed:
+                sequence.chunk = min(sequence.target - sequence.computed, budget)
+                budget -= sequence.chunk
+    if not preempted:
+        budget = _admit(world, engine, r, budget)
     prefill = engine.max_batched_tokens - budget
-    fleet.slope[r, 0] = (
+    context = replica.context + decodes * replica.clock
+    replica.first_s = (
         engine.iteration_s
         + prefill * engine.prefill_token_s
         + decodes * engine.sequence_s
         + context * engine.context_token_s
-    ) / fleet.speed[r]
-    fleet.slope[r, 1] = decodes * engine.context_token_s / fleet.speed[r]
-    fleet.steps[r] = 1
+    ) / replica.speed
+    replica.growth_s = decodes * engine.context_token_s / replica.speed
+    replica.steps = 1
     if prefill == 0 and not engine.step:
-        fleet.steps[r] = _leap_length(requests, cache, fleet, engine, r, most)
-    fleet.end[r] = fleet.now[r] + _span(fleet, r, fleet.steps[r])
-    fleet.busy[r] = True
+        replica.steps = _leap_length(world, engine, r)
+    replica.end = replica.now + _span(replica, replica.steps)
+    replica.busy = 1
 
 
-@inline
-def _complete(requests: Requests, cache: Cache, fleet: Fleet, engine: Engine, r: Index, measure_from: float) -> None:
-    """Apply the iteration (or leap) that ends at ``end[r]``."""
-    end = fleet.end[r]
-    fleet.measured_busy[r] += max(0.0, end - max(fleet.now[r], measure_from))
-    steps = fleet.steps[r]
-    if steps > 1:
-        for at in range(fleet.batch[r]):
-            q = fleet.running[r, at]
-            missing = _missing(requests, engine, q, steps)
-            cache.extra[r] += missing
-            requests.extra[q] += missing
-        make_room(cache, engine, r)
+@inner
+def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> None:
+    """Apply the iteration (or leap) that ends at ``end``."""
+    replica = world.replicas[r]
+    end = replica.end
+    replica.measured_busy += max(0.0, end - max(replica.now, measure_from))
+    replica.iterations += 1
+    replica.clock += replica.steps
+    replica.now = end
+    replica.busy = 0
+    clock = replica.clock
+    if replica.filling == 0 and clock < replica.next_end and clock <= replica.next_block:
+        return
+    grown = False
+    for at in range(replica.batch):  # before anything is given back: blocks of this leap were taken during it
+        sequence = world.running[r, at]
+        if sequence.computed == sequence.target and sequence.next_block < clock:
+            taken = _blocks_of(engine, clock - sequence.next_block)
+            sequence.next_block += taken * engine.block_tokens
+            sequence.private += taken
+            replica.private += taken
+            grown = True
+    if grown:
+        evict_to_fit(world, engine, r)
     kept = 0
-    for at in range(fleet.batch[r]):
-        q = fleet.running[r, at]
-        if requests.chunk[q] > 0:
-            requests.computed[q] += requests.chunk[q]
-            if requests.computed[q] == requests.target[q]:
-                requests.made[q] += 1
-                if requests.made[q] == 1:
-                    requests.first_token[q] = end
+    replica.next_end = FOREVER
+    replica.next_block = FOREVER
+    for at in range(replica.batch):
+        sequence = world.running[r, at]
+        q = sequence.request
+        done = False
+        if sequence.target > sequence.computed:
+            sequence.computed += sequence.chunk
+            world.pending[r] -= sequence.chunk
+            if sequence.computed == sequence.target:
+                replica.filling -= 1
+                sequence.made += 1
+                if sequence.made == 1:
+                    world.ttft[q] = end - world.arrival[q]
+                sequence.end = clock + world.output[q] - sequence.made
+                held = _blocks_of(engine, sequence.target) * engine.block_tokens
+                sequence.next_block = FOREVER if engine.slots else clock + held - sequence.target
+                replica.context += world.prompt[q] + world.output[q] - sequence.end
+                done = sequence.made == world.output[q]
         else:
-            requests.made[q] += steps
-        if requests.made[q] == requests.output[q]:
-            requests.finish[q] = end
-            fleet.outstanding[r] -= 1
-            release_blocks(requests, cache, engine, r, q, False)
-        else:
-            fleet.running[r, kept] = q
-            kept += 1
-    fleet.batch[r] = kept
-    fleet.now[r] = end
-    fleet.busy[r] = False
+            done = sequence.end == clock
+        if done:
+            world.latency[q] = end - world.arrival[q]
+            world.outstanding[r] -= 1
+            replica.context -= world.prompt[q] + world.output[q] - sequence.end
+            _leave(world, engine, r, sequence, world.prompt[q])
+            continue
+        if sequence.computed == sequence.target:
+            replica.next_end = min(replica.next_end, sequence.end)
+            replica.next_block = min(replica.next_block, sequence.next_block)
+        if kept < at:
+            world.running[r, kept] = sequence
+        kept += 1
+    replica.batch = kept
 
 
-@inline
-def interrupt_leap(fleet: Fleet, engine: Engine, r: Index, time: float) -> None:
-    """Shorten a leap to the first boundary at or after ``time``, where a new arrival can join."""
-    if fleet.steps[r] == 1 or fleet.queued[r] > 1 or fleet.batch[r] >= engine.max_sequences:
-        return  # not a leap; or one stands before it in the queue, or the batch is full: it cannot join yet
-    low, high = 1, fleet.steps[r]
-    while low < high:
-        middle = (low + high) // 2
-        if fleet.now[r] + _span(fleet, r, middle) >= time:
-            high = middle
-        else:
-            low = middle + 1
-    if low < fleet.steps[r]:
-        fleet.steps[r] = low
-        fleet.end[r] = fleet.now[r] + _span(fleet, r, low)
+@inner
+def interrupt_leap(world: World, r: Index, time: float) -> None:
+    """Shorten a leap to the first boundary at or after ``time``, where something can change."""
+    replica = world.replicas[r]
+    if replica.busy == 0 or replica.steps == 1:
+        return
+    first, growth = replica.first_s, replica.growth_s
+    ahead = time - replica.now
+    # steps * first + growth / 2 * steps (steps - 1) = ahead, for the steps; rounding is mended below.
+    linear = first - 0.5 * growth
+    root = ahead / first if growth <= 0.0 else (np.sqrt(linear * linear + 2.0 * growth * ahead) - linear) / growth
+    steps = min(max(np.int64(1), np.int64(root)), replica.steps)
+    while steps > 1 and replica.now + _span(replica, steps - 1) >= time:
+        steps -= 1
+    while steps < replica.steps and replica.now + _span(replica, steps) < time:
+        steps += 1
+    if steps < replica.steps:
+        replica.steps = steps
+        replica.end = replica.now + _span(replica, steps)
 
 
-@inline
-def advance(
-    requests: Requests,
-    cache: Cache,
-    fleet: Fleet,
-    engine: Engine,
-    r: Index,
-    time: float,
-    measure_from: float,
-) -> None:
+@inner
+def advance(world: World, engine: Engine, r: Index, time: float, measure_from: float) -> None:
     """Play replica ``r`` up to ``time``: iterations that end by then, and starts strictly before it.
 
     An arrival at the very instant of a boundary so sees what finished there, and joins what starts there.
     """
+    replica = world.replicas[r]
     while True:
-        if fleet.busy[r]:
-            if fleet.end[r] > time:
+        if replica.busy:
+            if replica.end > time:
                 return
-            _complete(requests, cache, fleet, engine, r, measure_from)
-        if fleet.now[r] >= time or (fleet.batch[r] == 0 and fleet.queue_head[r] < 0):
+            _complete(world, engine, r, measure_from)
+        if replica.now >= time or (replica.batch == 0 and replica.queue_head < 0):
             return
-        _start(requests, cache, fleet, engine, r, fleet.now[r] >= measure_from)
+        _start(world, engine, r, replica.now >= measure_from)

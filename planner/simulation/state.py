@@ -1,19 +1,91 @@
-"""Flat arrays that the compiled replay works on. ``n`` requests, ``R`` replicas, ``S`` block slots a replica."""
+"""What the compiled replay works on. ``n`` requests, ``C`` chains, ``R`` replicas, ``N`` cache nodes a replica.
+
+Everything that changes together stands together: a replica, a running sequence and a cache node are records, so
+that each event of a replica touches a few cache lines.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Cache", "Engine", "Fleet", "Index", "Requests", "allocate"]
+from planner.routing.policies.base import Index
+from planner.simulation.chains import Chains
 
-Index = int | np.integer  # array elements and plain ints are one to the compiler
+__all__ = ["FOREVER", "UNLIMITED", "Engine", "Index", "World", "allocate"]
+
+Records = Any  # an array of records: compiled code reads their fields as attributes
+FOREVER = np.iinfo(np.int64).max
+UNLIMITED = 1 << 60  # capacity, in blocks, of a cache without bounds
+
+REPLICA = np.dtype(
+    [
+        ("now", "f8"),  # start of the present iteration, or the last boundary
+        ("end", "f8"),  # of the iteration or leap under way
+        ("first_s", "f8"),  # of a leap: seconds of its first iteration,
+        ("growth_s", "f8"),  # and what each one takes longer than the one before
+        ("speed", "f8"),  # how much faster than the profile
+        ("measured_busy", "f8"),  # seconds, after the warm-up
+        ("steps", "i8"),  # iterations until ``end``
+        ("clock", "i8"),  # iterations so far; a decoding sequence gets one token in each
+        ("context", "i8"),  # tokens in context of the decoding ones, less ``clock`` for each of them
+        ("next_end", "i8"),  # clock at which the first decoding sequence is complete
+        ("next_block", "i8"),  # clock at which the first decoding sequence needs another block
+        ("batch", "i8"),  # running sequences
+        ("filling", "i8"),  # of them those that still prefill
+        ("queue_head", "i8"),
+        ("queue_tail", "i8"),
+        ("queued", "i8"),
+        ("queue_peak", "i8"),  # after the warm-up
+        ("preemptions", "i8"),  # after the warm-up
+        ("iterations", "i8"),  # iterations and leaps played
+        ("pinned", "i8"),  # blocks of chains that running requests hold
+        ("private", "i8"),  # blocks of running requests alone: own prompt blocks, generated tokens
+        ("free", "i8"),  # blocks that can be reused or evicted: those in the LRU list
+        ("peak", "i8"),  # most blocks in use (pinned + private + free)
+        ("empties", "i8"),  # height of the stack of given back nodes
+        ("fresh", "i8"),  # nodes below this were used at least once
+        ("releases", "i8"),  # requests that left; orders the slots by last use
+        ("busy", "u1"),  # an iteration is under way
+        ("up", "i8"),  # below 1: dead
+        ("drained", "i8"),  # above 0: takes no new requests
+    ],
+    align=True,
+)
+
+SEQUENCE = np.dtype(
+    [
+        ("request", "i8"),
+        ("computed", "i8"),  # tokens whose KV is there, of those to prefill
+        ("target", "i8"),  # tokens to prefill: the prompt, after a preemption also what was generated
+        ("chunk", "i8"),  # tokens prefilled in the present iteration
+        ("made", "i8"),  # tokens generated before decoding began (again)
+        ("end", "i8"),  # once decoding: clock at which it is complete
+        ("next_block", "i8"),  # once decoding: clock at which it needs another block
+        ("private", "i8"),  # blocks that only it holds
+        ("slot", "i8"),
+    ],
+    align=True,
+)
+
+NODE = np.dtype(
+    [
+        ("chain", "i4"),  # -1: the own blocks of a request that left; they can be evicted and never be hit
+        ("blocks", "i4"),  # its leading blocks that are there
+        ("refs", "i4"),  # running requests that hold it; then all its blocks are there
+        ("newer", "i4"),
+        ("older", "i4"),
+    ],
+    align=True,
+)
+
+SLOT = np.dtype([("request", "i8"), ("used", "i8"), ("busy", "i8")], align=True)
 
 
 class Engine(NamedTuple):
-    """Constants of a replica; see EngineProfile. ``capacity`` is in blocks."""
+    """Constants of a replica; see EngineProfile. ``capacity`` is in blocks, of ``slot_tokens`` in tokens."""
 
     iteration_s: float
     prefill_token_s: float
@@ -23,128 +95,86 @@ class Engine(NamedTuple):
     max_sequences: int
     capacity: int
     block_tokens: int
+    slots: bool  # one prefix a slot instead of paged blocks
+    slot_tokens: int
+    slot_similarity: float
     step: bool  # True: one iteration at a time instead of leaping
 
 
-class Requests(NamedTuple):
-    """The trace (first six, read only) and the progress of each request."""
+class World(NamedTuple):
+    """The trace (first seven, read only), the fate of each request, and the replicas."""
 
     arrival: NDArray[np.float64]
     key: NDArray[np.int64]  # dense key number
-    offsets: NDArray[np.int64]  # [n + 1] into ids and Cache.held
-    ids: NDArray[np.int32]  # dense block number, -1 for a block that occurs once and can never be hit
     prompt: NDArray[np.int64]
     output: NDArray[np.int64]
-    made: NDArray[np.int64]  # tokens generated
-    computed: NDArray[np.int64]  # tokens whose KV is there, of those to prefill
-    target: NDArray[np.int64]  # tokens to prefill: the prompt, after a preemption also what was generated
-    chunk: NDArray[np.int64]  # tokens prefilled in the present iteration; 0 = decoding
-    extra: NDArray[np.int64]  # blocks held for generated tokens
-    cached: NDArray[np.int64]  # prompt tokens found at the first admission, -1 before
+    offsets: NDArray[np.int64]  # [n + 1] into chains
+    chains: NDArray[np.int32]  # of each request's prompt, -1 for a gap
+    length: NDArray[np.int32]  # [C] blocks
     next_waiting: NDArray[np.int32]
+    made: NDArray[np.int32]  # tokens that a preempted request had generated
+    estimate: NDArray[np.int64]  # tokens to prefill as they looked at dispatch
+    missed: NDArray[np.int64]  # the same while the request is in the policy's window, else -1
+    moved: NDArray[np.uint8]  # by a policy that moves queued requests
     destination: NDArray[np.int32]
-    first_token: NDArray[np.float64]
-    finish: NDArray[np.float64]
-
-
-class Cache(NamedTuple):
-    """Paged prefix cache of every replica. A block is empty, free (reusable, in the LRU list) or pinned."""
-
-    slot_of: NDArray[np.int32]  # [R, ids] slot + 1 of a block, 0 when it is not there
-    content: NDArray[np.int32]  # [R, S] block in a slot, -1 for one that can never be hit
-    refs: NDArray[np.int32]  # [R, S] running requests that hold the slot
-    newer: NDArray[np.int32]  # [R, S + 1] LRU list; entry S is its head: newer[S] is the next to be evicted
-    older: NDArray[np.int32]  # [R, S + 1]
-    empty: NDArray[np.int32]  # [R, S] stack of slots given back
-    empties: NDArray[np.int64]  # [R] height of that stack
-    fresh: NDArray[np.int64]  # [R] slots below this were used at least once
-    pinned: NDArray[np.int64]  # [R] blocks
-    free: NDArray[np.int64]  # [R] blocks in the LRU list
-    extra: NDArray[np.int64]  # [R] blocks of generated tokens
-    peak: NDArray[np.int64]  # [R] most blocks in use (pinned + free + extra)
-    held: NDArray[np.int32]  # [offsets[-1]] slot of each block of a running request
-
-
-class Fleet(NamedTuple):
-    """Batch, queue and clock of every replica."""
-
-    running: NDArray[np.int32]  # [R, max_sequences] oldest first
-    batch: NDArray[np.int64]  # [R] how many are running
-    queue_head: NDArray[np.int32]
-    queue_tail: NDArray[np.int32]
-    queued: NDArray[np.int64]
-    busy: NDArray[np.bool_]  # an iteration is under way
-    now: NDArray[np.float64]  # start of it, or the last boundary
-    end: NDArray[np.float64]
-    steps: NDArray[np.int64]  # iterations until ``end``
-    slope: NDArray[np.float64]  # [R, 2] of a leap: seconds of its first iteration, growth per iteration
-    outstanding: NDArray[np.int64]
-    measured_busy: NDArray[np.float64]  # seconds, after the warm-up
-    queue_peak: NDArray[np.int64]  # after the warm-up
-    preemptions: NDArray[np.int64]  # after the warm-up
-    speed: NDArray[np.float64]  # how much faster than the profile each replica is
+    cached: NDArray[np.int64]  # prompt tokens found at the first admission, -1 before
+    ttft: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    replicas: Records  # [R] REPLICA
+    running: Records  # [R, max_sequences] SEQUENCE, oldest first
+    nodes: Records  # [R, N + 1] NODE; entry N heads the LRU list: its ``newer`` is evicted next
+    empty: NDArray[np.int32]  # [R, N] stack of nodes given back
+    node_of: NDArray[np.int32]  # [C, R] node + 1 of a chain, 0 when none of it is there
+    slot: Records  # [R, slots] SLOT
+    uses: NDArray[np.int32]  # [C, R] requests of the policy's window that hold the chain
+    outstanding: NDArray[np.int64]  # [R] requests sent and not finished
+    pending: NDArray[np.int64]  # [R] prompt tokens sent, not cached and not prefilled yet
 
 
 def allocate(
     arrival: NDArray[np.float64],
     key: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    ids: NDArray[np.int32],
     prompt: NDArray[np.int64],
     output: NDArray[np.int64],
-    *,
-    replicas: int,
-    recurring: int,
-    slots: int,
-    max_sequences: int,
+    chains: Chains,
+    engine: Engine,
     speed: NDArray[np.float64],
-) -> tuple[Requests, Cache, Fleet]:
+    window: bool,
+) -> World:
     """Lay out the state of a replay before its first event."""
-    n = len(arrival)
-
-    def whole() -> NDArray[np.int64]:
-        return np.zeros(n, dtype=np.int64)
-
-    requests = Requests(
-        *(arrival, key, offsets, ids, prompt, output, whole(), whole(), prompt.copy(), whole(), whole()),
-        cached=np.full(n, -1, dtype=np.int64),
-        next_waiting=np.full(n, -1, dtype=np.int32),
-        destination=np.full(n, -1, dtype=np.int32),
-        first_token=np.full(n, np.nan),
-        finish=np.full(n, np.nan),
-    )
+    n, replicas, shared = len(arrival), len(speed), len(chains.blocks)
+    batch = min(engine.max_sequences, max(n, 1))
+    # A node holds a block at least, and is a chain's or a request's; a request is admitted before others make room.
+    nodes = shared if engine.capacity == UNLIMITED else int(min(engine.capacity, shared + n))
+    nodes = 0 if engine.slots else nodes + int(np.diff(chains.offsets).max(initial=0))
     # Zeros, not a fill: the system hands out untouched pages lazily, and most of a large table stays untouched.
-    cache = Cache(
-        slot_of=np.zeros((replicas, max(recurring, 1)), dtype=np.int32),
-        content=np.zeros((replicas, slots), dtype=np.int32),
-        refs=np.zeros((replicas, slots), dtype=np.int32),
-        newer=np.zeros((replicas, slots + 1), dtype=np.int32),
-        older=np.zeros((replicas, slots + 1), dtype=np.int32),
-        empty=np.zeros((replicas, slots), dtype=np.int32),
-        empties=np.zeros(replicas, dtype=np.int64),
-        fresh=np.zeros(replicas, dtype=np.int64),
-        pinned=np.zeros(replicas, dtype=np.int64),
-        free=np.zeros(replicas, dtype=np.int64),
-        extra=np.zeros(replicas, dtype=np.int64),
-        peak=np.zeros(replicas, dtype=np.int64),
-        held=np.zeros(int(offsets[-1]), dtype=np.int32),
-    )
-    cache.newer[:, slots] = cache.older[:, slots] = slots
-    fleet = Fleet(
-        running=np.zeros((replicas, min(max_sequences, max(n, 1))), dtype=np.int32),
-        batch=np.zeros(replicas, dtype=np.int64),
-        queue_head=np.full(replicas, -1, dtype=np.int32),
-        queue_tail=np.full(replicas, -1, dtype=np.int32),
-        queued=np.zeros(replicas, dtype=np.int64),
-        busy=np.zeros(replicas, dtype=np.bool_),
-        now=np.zeros(replicas),
-        end=np.zeros(replicas),
-        steps=np.zeros(replicas, dtype=np.int64),
-        slope=np.zeros((replicas, 2)),
+    world = World(
+        *(arrival, key, prompt, output, chains.offsets, chains.of, chains.blocks),
+        next_waiting=np.empty(n, dtype=np.int32),
+        made=np.zeros(n, dtype=np.int32),
+        estimate=np.zeros(n, dtype=np.int64),
+        missed=np.full(n if window else 0, -1, dtype=np.int64),
+        moved=np.zeros(n, dtype=np.uint8),
+        destination=np.full(n, -1, dtype=np.int32),
+        cached=np.full(n, -1, dtype=np.int64),
+        ttft=np.full(n, np.nan),
+        latency=np.full(n, np.nan),
+        replicas=np.zeros(replicas, dtype=REPLICA),
+        running=np.zeros((replicas, batch), dtype=SEQUENCE),
+        nodes=np.zeros((replicas, nodes + 1), dtype=NODE),
+        empty=np.zeros((replicas, nodes), dtype=np.int32),
+        node_of=np.zeros((max(shared, 1), replicas), dtype=np.int32),
+        slot=np.zeros((replicas, batch if engine.slots else 0), dtype=SLOT),
+        uses=np.zeros((max(shared, 1) if window else 0, replicas), dtype=np.int32),
         outstanding=np.zeros(replicas, dtype=np.int64),
-        measured_busy=np.zeros(replicas),
-        queue_peak=np.zeros(replicas, dtype=np.int64),
-        preemptions=np.zeros(replicas, dtype=np.int64),
-        speed=speed,
+        pending=np.zeros(replicas, dtype=np.int64),
     )
-    return requests, cache, fleet
+    for name in ("queue_head", "queue_tail"):
+        world.replicas[name] = -1
+    for name in ("next_end", "next_block"):
+        world.replicas[name] = FOREVER
+    world.replicas["up"] = 1
+    world.replicas["speed"] = speed
+    world.nodes["newer"][:, nodes] = world.nodes["older"][:, nodes] = nodes
+    world.slot["request"] = -1
+    return world

@@ -9,18 +9,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.simulation.chains import Chains, find_chains
+
 __all__ = ["Blocks", "Trace"]
 
 
-class Blocks(NamedTuple):
+class _Rows(NamedTuple):
+    offsets: NDArray[np.int64]  # [n + 1]
+    ids: NDArray[np.int64]  # [offsets[-1]]
+
+
+class Blocks(_Rows):
     """Prompt blocks of all requests in compressed sparse rows.
 
     Request ``i`` holds ``ids[offsets[i]:offsets[i + 1]]``, first block first. Equal ids mean equal
     prefixes up to and including that block (the ids are chained, as in vLLM's prefix caching).
     """
 
-    offsets: NDArray[np.int64]  # [n + 1]
-    ids: NDArray[np.int64]  # [offsets[-1]]
+    # What was found in the blocks; traces that differ in their arrivals share it.
+    _found: tuple[Any, ...] | None = None
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]]) -> Blocks:
@@ -72,7 +79,8 @@ class Trace:
         blocks = self.blocks
         if not (isinstance(blocks, tuple) and len(blocks) == 2 and isinstance(blocks[0], np.ndarray)):
             blocks = Blocks.from_lists(blocks)
-        put(self, "blocks", Blocks(_whole("blocks.offsets", blocks[0]), _whole("blocks.ids", blocks[1])))
+        if not isinstance(blocks, Blocks) or any(array.flags.writeable for array in blocks):
+            put(self, "blocks", Blocks(_whole("blocks.offsets", blocks[0]), _whole("blocks.ids", blocks[1])))
         self._check()
 
     def _check(self) -> None:
@@ -101,6 +109,32 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    @property
+    def chains(self) -> Chains:
+        """Chains of the prompts, found once for all traces that share these blocks."""
+        return self._prepared()[2]
+
+    @property
+    def dense_keys(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Distinct key indices, ascending, and the number among them of each request's key."""
+        return self._prepared()[1]
+
+    def _prepared(self) -> tuple[Any, ...]:
+        inputs = (self.key, self.prompt_tokens, self.block_tokens)
+        found = self.blocks._found
+        if found is None or any(a is not b for a, b in zip(found[0], inputs, strict=True)):
+            chains = find_chains(*self.blocks, self.prompt_tokens, int(self.block_tokens))
+            found = self.blocks._found = (inputs, _densely(self.key), chains)
+        return found
+
+
+def _densely(key: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    if not len(key) or int(key.max()) > max(4 * len(key), 1 << 16):
+        return np.unique(key, return_inverse=True)
+    there = np.zeros(int(key.max()) + 1, dtype=bool)
+    there[key] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[key]
 
 
 def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:

@@ -34,7 +34,7 @@ class Replica:
     profile: object
     capacity: int
     block_tokens: int
-    shared: set  # blocks that occur more than once in the trace
+    shared: set  # full blocks that occur more than once in the trace
     speed: float = 1.0
     refs: Counter = field(default_factory=Counter)
     lru: OrderedDict = field(default_factory=OrderedDict)  # first = next to be evicted
@@ -80,7 +80,7 @@ class Replica:
         self.extra += extra
         job.extra = extra
         self.settle()
-        return min(job.prompt, run * self.block_tokens)
+        return min(run, (job.prompt - 1) // self.block_tokens) * self.block_tokens
 
     def release(self, job, preempted):
         for position in range(len(job.blocks) - 1, -1, -1):
@@ -88,8 +88,7 @@ class Replica:
             self.refs[b] -= 1
             if self.refs[b]:
                 continue
-            there = min(job.prompt, (position + 1) * self.block_tokens) <= job.computed
-            if preempted and (b not in self.shared or not there):
+            if preempted and (position + 1) * self.block_tokens > job.computed:
                 continue
             self.lru[b] = True
         self.extra -= job.extra
@@ -131,7 +130,7 @@ class Replica:
             if job.cached is None:
                 job.cached = found
             self.running.append(self.queue.popleft())
-            job.computed = min(found, job.target - 1)
+            job.computed = found
             job.chunk = min(job.target - job.computed, budget)
             budget -= job.chunk
         p = self.profile
@@ -167,7 +166,10 @@ class Replica:
 
 def plain_replay(trace, choose, destinations, profile, speed=None):
     """Replay with ``choose(request, outstanding) -> destination``; returns jobs (refused: None) and replicas."""
-    times = Counter(int(b) for b in trace.blocks.ids)
+    offsets, ids = trace.blocks
+    full = trace.prompt_tokens // trace.block_tokens  # a part-filled last block is never found
+    rows = [[int(b) for b in ids[offsets[i] : offsets[i] + full[i]]] for i in range(len(trace))]
+    times = Counter(b for row in rows for b in row)
     shared = {b for b, n in times.items() if n > 1}
     capacity = 10**15 if profile.cache_tokens is None else profile.cache_tokens // trace.block_tokens
     replicas = [Replica(profile, capacity, trace.block_tokens, shared, s) for s in speed or [1.0] * destinations]
@@ -188,7 +190,6 @@ def plain_replay(trace, choose, destinations, profile, speed=None):
     sent = 0
     for i in range(len(trace)):
         time = float(trace.arrival_s[i])
-        offsets, ids = trace.blocks
         prompt, output = int(trace.prompt_tokens[i]), int(trace.output_tokens[i])
         if ceil_div(prompt + output - 1, trace.block_tokens) > capacity:
             jobs.append(None)
@@ -197,7 +198,7 @@ def plain_replay(trace, choose, destinations, profile, speed=None):
             play(r, time)
         r = choose(sent, outstanding)
         sent += 1
-        job = Job(i, time, [int(b) for b in ids[offsets[i] : offsets[i + 1]]], prompt, output, target=prompt)
+        job = Job(i, time, rows[i], prompt, output, target=prompt)
         if replicas[r].end is None and outstanding[r] == 0:
             replicas[r].now = time
         outstanding[r] += 1

@@ -46,7 +46,7 @@ def test_keys_at_depth_one_and_two():
         ("conversation", 2, "hash", 0.3736, 0.0005, 1.095),
         ("conversation", 1, "hash", 0.3736, 0.0005, 8.0),
         ("synthetic", 1, "round-robin", 0.231, 0.001, 1.0),
-        ("synthetic", 1, "hash", 0.6512, 0.0005, 1.12),
+        ("synthetic", 1, "hash", 0.6512, 0.001, 1.12),  # counted there with part-filled last blocks
     ],
 )
 def test_unlimited_cache_reaches_the_known_hit_rate_and_imbalance(name, depth, policy, hit_rate, tolerance, imbalance):
@@ -54,6 +54,17 @@ def test_unlimited_cache_reaches_the_known_hit_rate_and_imbalance(name, depth, p
     assert result.hit_rate == pytest.approx(hit_rate, abs=tolerance)
     assert result.imbalance == pytest.approx(imbalance, abs=0.005)
     assert result.refused == 0
+
+
+def test_round_robin_over_small_caches_finds_what_two_independent_simulators_found():
+    """They give .0586 and .0588 on 30 replicas of 1,024 blocks."""
+    result = replay(
+        mooncake("conversation", 2),
+        policy="round-robin",
+        destinations=30,
+        profile=PROFILES["llama-3.3-70b-fp8-tp2-h100"].with_cache(1024 * 512),
+    )
+    assert result.hit_rate == pytest.approx(0.0588, abs=0.0004)
 
 
 def test_single_unlimited_cache_finds_what_the_trace_offers():

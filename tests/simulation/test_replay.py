@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.routing import POLICIES, build_table
-from planner.simulation import PROFILES, EngineProfile, Trace, replay, retime
+from planner.simulation import PROFILES, EngineProfile, Fault, Trace, replay, retime
 from tests.simulation.reference import plain_replay
 from tests.simulation.workloads import random_trace, small_profile
 
@@ -182,7 +182,10 @@ def test_an_empty_trace_gives_empty_figures():
         ({"cache_tokens": 0}, "cache_tokens = 0"),
         ({"speed": [1.0]}, r"speed: expected shape \(2,\), got \(1,\)"),
         ({"speed": [1.0, 0.0]}, r"speed\[1\] = 0.0"),
-        ({"faults": [object()]}, "faults are not simulated yet"),
+        ({"faults": [object()]}, r"faults\[0\]: expected a Fault, got object"),
+        ({"faults": [Fault("down", 2, 1.0)]}, r"faults\[0\].destination = 2: expected below 2"),
+        ({"faults": [Fault("slow", 1, 1.0), Fault("slow", 1, 5.0)]}, r"faults\[1\]: destination 1 has another 'slow'"),
+        ({"faults": [Fault("down", 0, 0.0), Fault("drain", 1, 0.0)]}, "no destination is up or returns"),
     ],
 )
 def test_bad_arguments_are_refused_by_name_and_value(change, message):

@@ -1,27 +1,10 @@
-"""Dispatch policies, one file each, and the registry that the replay and the console choose from."""
+"""Dispatch policies, one file each; `POLICIES` is what the replay and the console choose from."""
 
 from __future__ import annotations
 
-from planner.routing.policies.base import DispatchTables, KeySpace, Policy
-from planner.routing.policies.cacheroute import CacheRoute
-from planner.routing.policies.dispatch import choose
-from planner.routing.policies.flat_lb import FlatLB
-from planner.routing.policies.references import HashMod, RoundRobin
-from planner.routing.policies.sticky import Sticky
+from planner.routing.policies.base import Costs, DispatchTables, KeySpace, Policy, Signals, quiet_signals
+from planner.routing.policies.dispatch import RULES, choose, propose
 
-__all__ = [
-    "POLICIES",
-    "CacheRoute",
-    "DispatchTables",
-    "FlatLB",
-    "HashMod",
-    "KeySpace",
-    "Policy",
-    "RoundRobin",
-    "Sticky",
-    "choose",
-]
+__all__ = ["POLICIES", "Costs", "DispatchTables", "KeySpace", "Policy", "Signals", "choose", "propose", "quiet_signals"]
 
-POLICIES: dict[str, Policy] = {
-    policy.name: policy for policy in (FlatLB(), Sticky(), CacheRoute(), RoundRobin(), HashMod())
-}
+POLICIES: dict[str, Policy] = {policy.name: policy for kind in RULES for policy in kind.variants()}

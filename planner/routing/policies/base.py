@@ -1,16 +1,49 @@
-"""What every dispatch policy offers: a name, its parameters, and tables that a compiled rule reads."""
+"""What every dispatch policy offers: a name, its parameters, and a compiled rule over what a dispatcher can see.
+
+A new policy is one frozen dataclass in one file of this package; it is found by being there.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from planner.routing.hashing import next_random
 from planner.routing.table import RoutingTable
 
-__all__ = ["DispatchTables", "KeySpace", "Policy"]
+__all__ = [
+    "CANDIDATES",
+    "EVERYTHING",
+    "NOTHING",
+    "UNCOUNTED",
+    "Costs",
+    "DispatchTables",
+    "Index",
+    "KeySpace",
+    "Policy",
+    "Signals",
+    "compiled",
+    "draw_two",
+    "fewest_outstanding",
+    "quiet_signals",
+]
+
+# Which destinations a rule looks at before it decides.
+NOTHING, CANDIDATES, EVERYTHING = 0, 1, 2
+
+
+# A call between compiled functions counts the references of every array that it hands over, some twenty times what
+# the rule itself takes. Nothing in a replay's kernels makes or keeps an array, so they are compiled without.
+UNCOUNTED: dict[str, Any] = {"_nrt": False}
+compiled = njit(cache=True, error_model="numpy", **UNCOUNTED)
+
+
+Index = Any  # plain ints and array elements are one to the compiler
 
 
 class KeySpace(NamedTuple):
@@ -20,14 +53,99 @@ class KeySpace(NamedTuple):
     hashes: NDArray[np.uint64]  # [U], see planner.routing.hashing.key_hashes
 
 
+class Costs(NamedTuple):
+    """What a policy may know of the engines: seconds, of one destination, and the mean lengths of requests."""
+
+    prefill_token_s: float
+    iteration_s: float
+    sequence_s: float
+    context_token_s: float
+    mean_prompt: float
+    mean_output: float
+
+
 class DispatchTables(NamedTuple):
     """What the compiled rules read. A policy fills the arrays it needs and leaves the others empty."""
 
     code: int
-    home: NDArray[np.int32]  # [U] the one destination of each key
-    row: NDArray[np.int64]  # [U] row of each key in the routing table, -1 for a cold key
-    offsets: NDArray[np.int64]  # [A + 1] as in RoutingTable
+    looks: int
+    needs_cache: bool
+    window_s: float
+    look_back: int
+    parameters: NDArray[np.float64]
+    start: NDArray[np.int32]  # [U] place on the ring, or the destination itself where there is no ring
+    second: NDArray[np.int32]  # [U] the other place
+    ring: NDArray[np.int32]  # destination of each point
+    row: NDArray[np.int64]  # [T, U] row of each key in the T tables taken together, -1 for a cold key
+    offsets: NDArray[np.int64]  # [A + 1] as in RoutingTable, over all tables
     members: NDArray[np.int32]  # [sum k] as in RoutingTable
+    backup: NDArray[np.int32]  # [A] -1: none
+    live: NDArray[np.int64]  # [1] which of the tables is in force
+
+
+class Signals(NamedTuple):
+    """What a dispatcher sees when it decides."""
+
+    outstanding: NDArray[np.int64]  # [R] requests sent and not finished
+    pending: NDArray[np.int64]  # [R] prompt tokens sent, not cached and not prefilled; where ``needs_cache``
+    is_open: NDArray[np.uint8]  # [R] whether it takes requests
+    open: NDArray[np.int64]  # [R] the first ``counts[0]`` are those that do, ascending
+    counts: NDArray[np.int64]  # [2] open destinations; candidates
+    candidates: NDArray[np.int64]  # [R] the first ``counts[1]`` are those of this request
+    request: NDArray[np.int64]  # [2] number in order of dispatch; prompt tokens
+    matched: NDArray[np.int64]  # [R] tokens of the prompt that each candidate has cached; where ``needs_cache``
+    known: NDArray[np.int64]  # [R] the same by the requests of the window, evicted or not; with a window
+    missed: NDArray[np.int64]  # [R] tokens that the window's requests missed; with a window
+    served: NDArray[np.int64]  # [R] requests of the window; with a window
+    evicted: NDArray[np.float64]  # [R] tokens to evict for it x the window's requests that hold them; with a window
+
+
+def quiet_signals(destinations: int) -> Signals:
+    """Signals of a fleet that is wholly up and has nothing to do."""
+
+    def zeros(length: int = destinations) -> NDArray[np.int64]:
+        return np.zeros(length, dtype=np.int64)
+
+    return Signals(
+        outstanding=zeros(),
+        pending=zeros(),
+        is_open=np.ones(destinations, dtype=np.uint8),
+        open=np.arange(destinations),
+        counts=np.array([destinations, 0]),
+        candidates=zeros(),
+        request=zeros(2),
+        matched=zeros(),
+        known=zeros(),
+        missed=zeros(),
+        served=zeros(),
+        evicted=np.zeros(destinations),
+    )
+
+
+Rule = Callable[[DispatchTables, Signals, int, NDArray[np.uint64]], Any]
+
+
+@compiled
+def draw_two(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np.uint64]) -> None:
+    """Make two distinct open destinations, drawn at random, the candidates (one where only one is open)."""
+    fleet = signals.counts[0]
+    first = next_random(rng, fleet)
+    signals.candidates[0] = signals.open[first]
+    signals.counts[1] = 1
+    if fleet > 1:
+        second = next_random(rng, fleet - 1)
+        signals.candidates[1] = signals.open[second + 1 if second >= first else second]
+        signals.counts[1] = 2
+
+
+@compiled
+def fewest_outstanding(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np.uint64]) -> Index:
+    """Return the candidate with fewest outstanding; on a tie the first of them."""
+    best = signals.candidates[0]
+    for at in range(1, signals.counts[1]):
+        if signals.outstanding[signals.candidates[at]] < signals.outstanding[best]:
+            best = signals.candidates[at]
+    return best
 
 
 class Policy(ABC):
@@ -37,19 +155,44 @@ class Policy(ABC):
     ----------
     name : str
         Registry name.
-    code : int
-        Number by which :func:`planner.routing.policies.dispatch.choose` finds the rule.
+    looks : int
+        NOTHING, CANDIDATES (those that ``propose`` names) or EVERYTHING: what has to be up to date for the rule.
+    needs_cache : bool
+        Whether it reads ``matched`` and ``pending``.
     needs_table : bool
         Whether a routing table must be given.
+    rank : int
+        Place in the registry: the source's six first, then references.
+    rule, propose : compiled functions of (tables, signals, key, rng)
+        The destination of a request, at least one being open; and its candidates, written into the signals, for
+        policies that look at candidates.
+    variants : tuple of Policy
+        Instances in the registry.
     """
 
-    name: ClassVar[str]
-    code: ClassVar[int]
+    name: str
+    looks: ClassVar[int] = NOTHING
+    needs_cache: ClassVar[bool] = False
     needs_table: ClassVar[bool] = False
+    rank: ClassVar[int] = 9
+    rule: ClassVar[Rule]
+    propose: ClassVar[Rule]
+
+    @classmethod
+    def variants(cls) -> tuple[Policy, ...]:
+        """Return the instances that the registry lists: one with the defaults, and named variants."""
+        return (cls(),)
 
     @abstractmethod
-    def prepare(self, keys: KeySpace, destinations: int, table: RoutingTable | None) -> DispatchTables:
+    def prepare(
+        self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
+    ) -> DispatchTables:
         """Compute the arrays that the rule reads, once per replay.
+
+        Parameters
+        ----------
+        tables : sequence of RoutingTable
+            The plan, and those that follow it when plans are switched.
 
         Raises
         ------
@@ -59,16 +202,41 @@ class Policy(ABC):
 
     def _tables(
         self,
-        home: NDArray[np.int32] | None = None,
+        *,
+        parameters: Sequence[float] = (),
+        window_s: float = 0.0,
+        look_back: int = 0,
+        start: NDArray[np.integer] | None = None,
+        second: NDArray[np.integer] | None = None,
+        ring: NDArray[np.integer] | None = None,
         row: NDArray[np.int64] | None = None,
         offsets: NDArray[np.int64] | None = None,
         members: NDArray[np.int32] | None = None,
+        backup: NDArray[np.int32] | None = None,
     ) -> DispatchTables:
-        # Copies: the arrays of a table are read-only, which is another type to the compiled kernel.
+        def plain(array: NDArray[Any] | None, dtype: type) -> NDArray[Any]:
+            # Copies: the arrays of a table are read-only, which is another type to the compiled kernel.
+            return np.empty(0, dtype=dtype) if array is None else np.array(array, dtype=dtype)
+
         return DispatchTables(
-            self.code,
-            np.empty(0, dtype=np.int32) if home is None else np.array(home, dtype=np.int32),
-            np.empty(0, dtype=np.int64) if row is None else np.array(row, dtype=np.int64),
-            np.zeros(1, dtype=np.int64) if offsets is None else np.array(offsets, dtype=np.int64),
-            np.empty(0, dtype=np.int32) if members is None else np.array(members, dtype=np.int32),
+            code=_code_of(type(self)),
+            looks=self.looks,
+            needs_cache=self.needs_cache,
+            window_s=float(window_s),
+            look_back=int(look_back),
+            parameters=np.array(parameters, dtype=np.float64),
+            start=plain(start, np.int32),
+            second=plain(second, np.int32),
+            ring=plain(ring, np.int32),
+            row=np.empty((1, 0), dtype=np.int64) if row is None else np.array(row, dtype=np.int64),
+            offsets=np.zeros(1, dtype=np.int64) if offsets is None else plain(offsets, np.int64),
+            members=plain(members, np.int32),
+            backup=plain(backup, np.int32),
+            live=np.zeros(1, dtype=np.int64),
         )
+
+
+def _code_of(kind: type[Policy]) -> int:
+    from planner.routing.policies.dispatch import RULES  # it imports every policy, and they this module
+
+    return RULES.index(kind)

@@ -2,45 +2,80 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from planner.routing.policies.base import DispatchTables, KeySpace, Policy
+from planner.routing.policies.base import (
+    CANDIDATES,
+    Costs,
+    DispatchTables,
+    KeySpace,
+    Policy,
+    Signals,
+    compiled,
+    draw_two,
+    fewest_outstanding,
+)
 from planner.routing.table import RoutingTable
 
-__all__ = ["CacheRoute", "lightest_member"]
+__all__ = ["CacheRoute"]
 
 
-@njit(cache=True)
-def lightest_member(members: NDArray[np.int32], outstanding: NDArray[np.int64]) -> np.int32:
-    """Return the member with fewest outstanding; members ascend, so ties go to the lower index."""
-    best = members[0]
-    for at in range(1, len(members)):
-        if outstanding[members[at]] < outstanding[best]:
-            best = members[at]
-    return best
+@compiled
+def _members(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np.uint64]) -> None:
+    """The open members of T(b), ascending; with none left its backup; for a cold key two drawn at random."""
+    signals.counts[1] = 0
+    row = tables.row[tables.live[0], key]
+    if row >= 0:
+        for at in range(tables.offsets[row], tables.offsets[row + 1]):
+            if signals.is_open[tables.members[at]]:
+                signals.candidates[signals.counts[1]] = tables.members[at]
+                signals.counts[1] += 1
+        backup = tables.backup[row]
+        if signals.counts[1] == 0 and backup >= 0 and signals.is_open[backup]:
+            signals.candidates[0] = backup
+            signals.counts[1] = 1
+    if signals.counts[1] == 0:
+        draw_two(tables, signals, key, rng)
 
 
 @dataclass(frozen=True)
 class CacheRoute(Policy):
-    """An admitted key goes to the member of T(b) with fewest outstanding; any other key as in Flat-LB.
+    """An admitted key goes to the member of T(b) with fewest outstanding (ties: lower index), others as in Flat-LB.
 
+    A key whose members are all down goes to its planned backup, and as in Flat-LB where that is down too.
     Source: Algorithm 1, dispatch (arXiv 2608.19677). No parameters: the routing table holds them.
     """
 
     name = "cacheroute"
-    code = 2
+    rank = 6
+    looks = CANDIDATES
     needs_table = True
+    propose = staticmethod(_members)
+    rule = staticmethod(fewest_outstanding)
 
-    def prepare(self, keys: KeySpace, destinations: int, table: RoutingTable | None) -> DispatchTables:
-        if table is None:
+    def prepare(
+        self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
+    ) -> DispatchTables:
+        if not tables:
             raise ValueError("table: policy 'cacheroute' needs a routing table")
-        if table.destinations != destinations:
-            raise ValueError(f"table: planned for {table.destinations} destinations, replayed on {destinations}")
-        row = np.full(len(keys.indices), -1, dtype=np.int64)
-        known = keys.indices < table.keys  # a key that the plan never saw is cold
-        row[known] = table.row[keys.indices[known]]
-        return self._tables(row=row, offsets=table.offsets, members=table.members)
+        rows, offsets, rows_before, members_before = [], [np.zeros(1, dtype=np.int64)], 0, 0
+        for table in tables:
+            if table.destinations != destinations:
+                raise ValueError(f"table: planned for {table.destinations} destinations, replayed on {destinations}")
+            row = np.full(len(keys.indices), -1, dtype=np.int64)
+            known = keys.indices < table.keys  # a key that the plan never saw is cold
+            row[known] = table.row[keys.indices[known]]
+            rows.append(np.where(row >= 0, row + rows_before, -1))
+            offsets.append(table.offsets[1:] + members_before)
+            rows_before += len(table.offsets) - 1
+            members_before += len(table.members)
+        return self._tables(
+            row=np.stack(rows),
+            offsets=np.concatenate(offsets),
+            members=np.concatenate([table.members for table in tables]),
+            backup=np.concatenate([table.backup for table in tables]),
+        )

@@ -1,53 +1,47 @@
-"""The compiled switch from a policy's code to its rule."""
+"""The registry of policies, and the compiled switch from a policy's code to its rule."""
 
 from __future__ import annotations
 
-import numpy as np
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from numba import njit
-from numpy.typing import NDArray
 
-from planner.routing.policies.base import DispatchTables
-from planner.routing.policies.cacheroute import CacheRoute, lightest_member
-from planner.routing.policies.flat_lb import FlatLB, lighter_of_two
-from planner.routing.policies.references import RoundRobin
+import planner.routing.policies as package
+from planner.routing.policies.base import CANDIDATES, UNCOUNTED, Policy
 
-__all__ = ["choose"]
-
-_FLAT_LB = FlatLB.code
-_CACHEROUTE = CacheRoute.code
-_ROUND_ROBIN = RoundRobin.code
+__all__ = ["RULES", "choose", "propose"]
 
 
-@njit(cache=True)
-def choose(
-    tables: DispatchTables,
-    request: int,
-    key: int,
-    outstanding: NDArray[np.int64],
-    rng: NDArray[np.uint64],
-) -> np.int64:
-    """Return the destination of a request.
+def _found() -> list[type[Policy]]:
+    """Every concrete policy of this package, by rank and then in the order of module and class names."""
+    kinds: dict[str, type[Policy]] = {}
+    for module in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
+        if module == "dispatch":
+            continue
+        members = vars(importlib.import_module(f"{package.__name__}.{module}"))
+        for name, kind in sorted(members.items()):
+            if inspect.isclass(kind) and issubclass(kind, Policy) and hasattr(kind, "rule"):
+                kinds.setdefault(name, kind)
+    return sorted(kinds.values(), key=lambda kind: kind.rank)
 
-    Parameters
-    ----------
-    tables : DispatchTables
-        From :meth:`Policy.prepare`.
-    request : int
-        Number of the request in order of dispatch, from 0.
-    key : int
-        Dense key number, see :class:`KeySpace`.
-    outstanding : int64[R]
-        Requests sent to each destination and not finished.
-    rng : uint64[1]
-        State of the random draws; advanced by the rules that draw.
-    """
-    if tables.code == _FLAT_LB:
-        return lighter_of_two(outstanding, rng)
-    if tables.code == _CACHEROUTE:
-        row = tables.row[key]
-        if row < 0:
-            return lighter_of_two(outstanding, rng)
-        return np.int64(lightest_member(tables.members[tables.offsets[row] : tables.offsets[row + 1]], outstanding))
-    if tables.code == _ROUND_ROBIN:
-        return np.int64(request % len(outstanding))
-    return np.int64(tables.home[key])  # Sticky and HashMod: one destination a key
+
+RULES = _found()
+
+
+def _switch(rules: Mapping[int, Callable[..., Any]]) -> Callable[..., Any]:
+    """Compile ``code == 0 ? rules[0] : code == 1 ? rules[1] : ...`` as one function of one level."""
+    names: dict[str, Any] = {f"rule_{code}": rule for code, rule in rules.items()}
+    lines = ["def pick(tables, signals, key, rng):"]
+    for code in rules:
+        lines += [f"    if tables.code == {code}:", f"        return rule_{code}(tables, signals, key, rng)"]
+    lines.append(f"    return rule_{code}(tables, signals, key, rng)")
+    exec("\n".join(lines), names)  # noqa: S102 - made of whole numbers; a chain of closures compiles ten times as long
+    return njit(error_model="numpy", **UNCOUNTED)(names["pick"])
+
+
+choose = _switch({code: kind.rule for code, kind in enumerate(RULES)})
+propose = _switch({code: kind.propose for code, kind in enumerate(RULES) if kind.looks == CANDIDATES})

@@ -1,0 +1,45 @@
+"""The hash ring that several policies share."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.routing.hashing import hash_indices
+from planner.routing.policies.base import DispatchTables, Signals, compiled
+
+__all__ = ["clockwise", "ring_owners", "ring_places", "ring_points"]
+
+
+def ring_points(destinations: int, vnodes: int) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+    """Return the points of a hash ring in ascending order and the destination of each.
+
+    A point depends on its destination and vnode number alone, so adding a destination moves only the keys
+    that the new one takes.
+    """
+    owner = np.repeat(np.arange(destinations, dtype=np.int64), vnodes)
+    vnode = np.tile(np.arange(vnodes, dtype=np.int64), destinations)
+    points = hash_indices(hash_indices(owner, salt=1) ^ hash_indices(vnode, salt=2), salt=3)
+    order = np.argsort(points, kind="stable")
+    return points[order], owner[order].astype(np.int32)
+
+
+def ring_places(hashes: NDArray[np.uint64], points: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the place of the first point clockwise of each key hash; int64[len(hashes)]."""
+    return np.searchsorted(points, hashes, side="left") % len(points)
+
+
+def ring_owners(hashes: NDArray[np.uint64], destinations: int, vnodes: int) -> NDArray[np.int32]:
+    """Return the destination of each key hash: the owner of the first point clockwise; int32[len(hashes)]."""
+    points, owners = ring_points(destinations, vnodes)
+    return owners[ring_places(hashes, points)]
+
+
+@compiled
+def clockwise(tables: DispatchTables, signals: Signals, place: int) -> int:
+    """Return the place of the first open destination at or clockwise of a place."""
+    while not signals.is_open[tables.ring[place]]:
+        place += 1
+        if place == len(tables.ring):
+            place = 0
+    return place
