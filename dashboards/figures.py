@@ -102,7 +102,7 @@ def chain(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure | 
     grey, colour = FAINT[theme] if theme == "dark" else "#aab4c1", colour_of(CANDIDATE, theme)
     bars = [("Available", available, grey, "", "one cache that never evicts")]
     if planned is not None:
-        bars.append(("Planned", planned, colour, "/", f"−{available - planned:.1f} on keys without a slot"))
+        bars.append(("Planned", planned, colour, "/", f"{_signed(planned - available)}: keys without a slot"))
     before = available if planned is None else planned
     change = delivered - before
     bars.append((f"Delivered, {policy_name(CANDIDATE)}", delivered, colour, "", f"{_signed(change)} in serving"))
@@ -139,4 +139,6 @@ def chain_height(figure: Figure) -> int:
 
 
 def _signed(points: float) -> str:
-    return f"{'+' if points >= 0 else '−'}{abs(points):.1f} points"
+    size = f"{abs(points):.1f}"
+    sign = "±" if float(size) == 0 else "+" if points > 0 else "−"
+    return f"{sign}{size} points"

@@ -156,6 +156,8 @@ def _add_capacity(
             places.append((high, filled))
     else:
         places = [(found["mean"], filled)]
+    known = not (found["left"] or found["right"])
+    half = [found["half"] or 0.0] if known else []
     x, symbols = zip(*places, strict=True)
     centre = (found["low"] or left) > (data["verdict"]["loads_rps"][0] + data["verdict"]["loads_rps"][-1]) / 2
     side = "left" if found["right"] or centre else "right"
@@ -165,9 +167,10 @@ def _add_capacity(
         {
             "type": "scatter", "mode": "lines+markers+text", "x": list(x), "y": [at] * len(x), "yaxis": "y2",
             "name": name, "showlegend": False, "cliponaxis": False,
+            "error_x": {"type": "data", "array": half, "color": colour, "thickness": 1.2, "width": 4},
             "line": {"color": colour, "width": 2}, "textfont": {"color": INK[theme], "size": 12},
             "marker": {"symbol": list(symbols), "size": 10, "color": colour, "line": {"color": colour, "width": 2}},
-            "text": [f"{name} {escape(found['text'])}" if i == label_at else "" for i in range(len(x))],
+            "text": [f"\u00a0{name} {escape(found['text'])}\u00a0" if i == label_at else "" for i in range(len(x))],
             "textposition": f"middle {side}",
             "hovertemplate": f"{escape(name)}: {escape(found['text'])} requests/s<extra></extra>",
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.analysis import t_interval
 from planner.models import BASELINE, Replay
 from planner.selectors.policy_names import CANDIDATE, in_order, policy_name
 
@@ -105,20 +106,23 @@ def ladder(replay: Replay) -> dict[str, Any]:
 def capacities(replay: Replay) -> dict[str, Row]:
     """Capacity of each policy to be drawn: text, where it lies, and on which sides it is censored.
 
-    ``low`` and ``high`` are the least and the greatest of the seeds' known values, None when no seed has one.
+    ``low`` and ``high`` are the least and the greatest of the seeds' known values, ``mean`` and ``half`` their
+    interval; None when no seed has one.
     """
     found = {}
     for policy in replay.policies:
         capacity = replay.verdict["policies"][policy]["capacity"]
         own = list(rows_of(replay, policy))
         values = [own[step - 1] for step in capacity["steps"] if step]
+        mean = t_interval(values) if values else None
         found[policy] = {
             "text": capacity["text"],
             "left": "left" in capacity["censored"],
             "right": "right" in capacity["censored"],
             "low": min(values, default=None),
             "high": max(values, default=None),
-            "mean": sum(values) / len(values) if values else None,
+            "mean": mean.mean if mean else None,
+            "half": mean.half_width if mean else None,
         }
     return found
 

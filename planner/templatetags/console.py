@@ -8,7 +8,7 @@ from typing import Any
 
 from django import template
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 
 from planner.services.audit import ACTIONS
 
@@ -125,10 +125,10 @@ def signed(value: dict[str, Any] | None, unit: str = "") -> str:
 def certain(value: dict[str, Any] | None) -> SafeString:
     """Whether the interval of a difference excludes zero: at this load alone, and with all loads looked at."""
     if not value or not value.get("excludes_zero"):
-        return SafeString("")
+        return mark_safe('<span class="certain"></span>')  # as wide, so that numbers stay in line
     together = value.get("excludes_zero_all_loads")
     mark, title = ("●●", "all loads looked at together") if together else ("●", "at this load alone")
-    return format_html('<span title="excludes zero, {}">{}</span>', title, mark)
+    return format_html('<span class="certain" title="excludes zero, {}">{}</span>', title, mark)
 
 
 @register.filter

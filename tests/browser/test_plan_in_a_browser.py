@@ -88,16 +88,31 @@ def test_charts_follow_the_switch_between_light_and_dark_and_the_choice_is_kept(
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "light")
 
 
-def test_the_load_and_the_weighting_of_the_charts_can_be_chosen(enter, cast: Cast, replayed: Plan) -> None:
+def test_both_hit_rates_stand_side_by_side_and_the_load_of_the_charts_can_be_chosen(
+    enter, cast: Cast, replayed: Plan
+) -> None:
     page = enter(cast.vera)
     page.goto(address(replayed))
     charts_of(page)
-    page.get_by_label("Weighted by").select_option("requests")
-    expect(page.locator("#hit-rate .ytitle")).to_contain_text("request-weighted")
+    tokens, requests = (page.locator(f"#{chart}-card").bounding_box() for chart in ("hit-rate", "request-hit-rate"))
+    assert tokens is not None
+    assert requests is not None
+    assert (tokens["y"], tokens["x"] < requests["x"]) == (requests["y"], True)
     page.get_by_label("At load").select_option("24 requests/s")
     row = next(r for r in replayed.replays.get().verdict["policies"]["sticky"]["loads"] if r["load_rps"] == 24)
     title = page.locator("#load-bars .annotation-text", has_text="Replayed, Sticky")
     expect(title).to_contain_text(f"max/mean {row['imbalance']['mean']:.3f}")
+
+
+def test_a_ladder_whose_lowest_load_fails_is_drawn_as_left_censored(enter, cast: Cast, fleet: Fleet) -> None:
+    plan = make.built_plan(cast, fleet)
+    make.run_replay(cast, plan, loads_rps=[200.0, 400.0, 800.0])
+    page = enter(cast.vera)
+    page.goto(address(plan))
+    charts_of(page)
+    expect(page.locator("#p99 .textpoint", has_text="Flat-LB <200")).to_be_visible()
+    expect(page.locator("#p99 .textpoint", has_text="CacheRoute <200")).to_be_visible()
+    expect(page.get_by_text("not even 200 requests/s")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

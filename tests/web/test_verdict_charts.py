@@ -22,7 +22,8 @@ def rows(p99: list[float], loads: list[float] = LOADS, **other: Any) -> list[dic
 
 def capacity(text: str, low: float | None, high: float | None, left: bool = False, right: bool = False) -> dict:
     mean = None if low is None or high is None else (low + high) / 2
-    return {"text": text, "low": low, "high": high, "mean": mean, "left": left, "right": right}
+    half = None if mean is None else 5.0
+    return {"text": text, "low": low, "high": high, "mean": mean, "half": half, "left": left, "right": right}
 
 
 def data(**changes: Any) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def test_a_left_censored_policy_is_an_open_marker_below_the_lowest_load_with_its
     line = drawn_capacity(figure, "Flat-LB")
     assert line["marker"]["symbol"] == ["square-open"]
     assert line["x"][0] < LOADS[0]
-    assert line["text"] == ["Flat-LB &lt;30"]  # Plotly reads its text as HTML
+    assert line["text"] == ["\u00a0Flat-LB &lt;30\u00a0"]  # Plotly reads its text as HTML
     low, high = figure["layout"]["xaxis"]["range"]
     assert low < line["x"][0] < high
 
@@ -60,7 +61,11 @@ def test_a_left_censored_policy_is_an_open_marker_below_the_lowest_load_with_its
 def test_a_right_censored_policy_is_an_arrow_beyond_the_highest_load() -> None:
     figure = ladder.p99(data(), "dark")
     line = drawn_capacity(figure, "CacheRoute")
-    assert (line["x"], line["marker"]["symbol"], line["text"]) == ([90.0], ["circle"], ["CacheRoute &gt;=90"])
+    assert (line["x"], line["marker"]["symbol"], line["text"]) == (
+        [90.0],
+        ["circle"],
+        ["\u00a0CacheRoute &gt;=90\u00a0"],
+    )
     (arrow,) = arrows(figure)
     assert arrow["ax"] == 90.0 < arrow["x"] < figure["layout"]["xaxis"]["range"][1]
     assert arrow["y"] == arrow["ay"] == line["y"][0]
@@ -71,7 +76,7 @@ def test_a_known_capacity_is_a_filled_marker_without_an_arrow() -> None:
     found["capacities"]["cacheroute"] = capacity("60 ± 5", 30.0, 90.0)
     figure = ladder.p99(found, "light")
     line = drawn_capacity(figure, "CacheRoute")
-    assert (line["x"], line["marker"]["symbol"]) == ([60.0], ["circle"])
+    assert (line["x"], line["marker"]["symbol"], line["error_x"]["array"]) == ([60.0], ["circle"], [5.0])
     assert not arrows(figure)
 
 
@@ -82,7 +87,7 @@ def test_seeds_that_are_censored_differently_span_both_ends() -> None:
     assert line["marker"]["symbol"] == ["square-open", "square"]
     assert line["x"][0] < LOADS[0]
     assert line["x"][1] == 60.0
-    assert [text for text in line["text"] if text] == ["Flat-LB &lt;30 to 60"]
+    assert [text for text in line["text"] if text] == ["\u00a0Flat-LB &lt;30 to 60\u00a0"]
 
 
 @pytest.mark.parametrize("loads", [[5.0], [2.0, 500.0], [90.0, 100.0]])
@@ -138,7 +143,7 @@ def test_the_chain_says_at_each_step_what_was_lost() -> None:
     assert [n.split("</b>")[0] for n in notes] == [
         "<b>Available 85.0%", "<b>Planned 60.0%", "<b>Delivered, CacheRoute 55.0%", "<b>Delivered, Flat-LB 20.0%",
     ]  # fmt: skip
-    assert "−25.0 on keys without a slot" in notes[1]
+    assert "−25.0 points: keys without a slot" in notes[1]
     assert "−5.0 points in serving" in notes[2]
     assert "−35.0 points to CacheRoute" in notes[3]
     assert figures.chain_height(figure) > 4 * 30
