@@ -38,7 +38,7 @@ class HitCurve:
     @property
     def edges_s(self) -> NDArray[np.float64]:
         """Edges of the bins, float64[b + 1]."""
-        return self.start_s + self.width_s * np.arange(len(self.requests) + 1)
+        return self.start_s + self.width_s * np.arange(len(self.requests) + 1, dtype=np.float64)
 
     @property
     def hit_rate(self) -> NDArray[np.float64]:

@@ -140,13 +140,13 @@ def _runs_by_mark(
 
 
 @njit(cache=True)
-def _place(table: NDArray[np.int64], number: int) -> int:
+def _place(table: NDArray[np.int64], number: np.int64) -> np.int64:
     """Where the number is in an open hash table of a power of two, or where it belongs."""
     mask = len(table) - 1
     mixed = np.uint64(number) * np.uint64(0x9E3779B97F4A7C15)
     at = np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(mask))
     while table[at] >= 0 and table[at] != number:
-        at = (at + 1) & mask
+        at = np.int64((at + 1) & mask)
     return at
 
 
