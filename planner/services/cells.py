@@ -9,11 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import structlog
 from django.db import InterfaceError, OperationalError
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from planner.models import Job, Replay, ReplayCell
@@ -31,8 +32,6 @@ MAX_ATTEMPTS = 3
 TURN_S = 0.5
 # How often a worker that computes asks whether the cell is wanted any more.
 LOOK_EVERY_S = 0.5
-# What a cell computes from.
-NEEDED = ("replay__plan__table", "replay__workload__rates", "replay__workload__trace")
 # Queued cells that a worker looks at in one go, each of which another may take first.
 AT_ONCE = 16
 
@@ -42,50 +41,82 @@ class NotWantedError(Exception):
 
 
 def run_next_cell(replay_id: int) -> None:
-    """Run queued cells of the replay for a turn, then send the message on while more are queued."""
-    queued = ReplayCell.objects.filter(replay=replay_id, state=ReplayCell.State.QUEUED).order_by("id")
+    """Run queued cells of the replay for a turn, then send the message on while more are queued.
+
+    What is finished is counted once a turn. The cell that ends a replay is counted too: after it a worker finds
+    nothing queued, or its turn is over.
+    """
+    queued = _queued(replay_id)
     ends = time.monotonic() + TURN_S
-    while pks := list(queued.values_list("pk", flat=True)[:AT_ONCE]):
-        ran = False
-        for pk in pks:
-            ran |= run_cell(pk)
-            if ran and time.monotonic() > ends:
-                if queued.exists() and Replay.objects.filter(pk=replay_id, state=Replay.State.RUNNING).exists():
-                    queue.send_cell(replay_id)
-                return
-        if not ran:
-            return  # others are at them all
+    ran, took = False, True
+    _mark_running(replay_id)
+    while took and time.monotonic() < ends:
+        took = False
+        for cell in queued[:AT_ONCE]:
+            took |= _run(cell)
+            if time.monotonic() > ends:
+                break
+        ran |= took  # none was to be had although some were queued: others are at them
+    if not ran:
+        return
+    close_if_complete(replay_id)
+    if queued.exists() and Replay.objects.filter(pk=replay_id, state=Replay.State.RUNNING).exists():
+        queue.send_cell(replay_id)
 
 
 def run_cell(cell_id: int) -> bool:
-    """Run one cell, once, under its advisory lock; False when it is not there to be run."""
-    with locking.held(locking.CELL_SPACE, cell_id) as got:
+    """Run one cell, once, and count it; False when it is not there to be run."""
+    cell = ReplayCell.objects.filter(pk=cell_id).defer("figures", "error").first()
+    if cell is None or cell.state != ReplayCell.State.QUEUED:
+        return False
+    _mark_running(cell.replay_id)
+    if not _run(cell):
+        return False
+    close_if_complete(cell.replay_id)
+    return True
+
+
+def _queued(replay_id: int) -> QuerySet[ReplayCell]:
+    queued = ReplayCell.objects.filter(replay=replay_id, state=ReplayCell.State.QUEUED)
+    return queued.defer("figures", "error").order_by("id")
+
+
+def _run(cell: ReplayCell) -> bool:
+    """Run a queued cell under its advisory lock and record it; False when others had it first."""
+    with locking.held(locking.CELL_SPACE, cell.pk) as got:
         claimed = got and ReplayCell.objects.filter(
-            pk=cell_id, state=ReplayCell.State.QUEUED, replay__state=Replay.State.RUNNING
+            pk=cell.pk, state=ReplayCell.State.QUEUED, attempt=cell.attempt, replay__state=Replay.State.RUNNING
         ).update(state=ReplayCell.State.RUNNING, attempt=F("attempt") + 1, started_at=timezone.now())
         if not claimed:
             return False
-        cell = (
-            ReplayCell.objects.select_related(
-                "replay__plan__table", "replay__workload__rates", "replay__workload__trace"
-            )
-            .defer("replay__verdict", "replay__plan__summary", "replay__workload__shape", "replay__workload__notices")
-            .get(pk=cell_id)
-        )
-        _mark_running(cell.replay)
+        cell.attempt += 1
+        cell.replay = _replay(cell.replay_id)
         try:
             figures, error = _outcome(cell)
         except NotWantedError:
-            log.info("cell_not_wanted", cell=cell_id)
+            log.info("cell_not_wanted", cell=cell.pk)
             return True
-        ReplayCell.objects.filter(pk=cell_id, state=ReplayCell.State.RUNNING, attempt=cell.attempt).update(
+        ReplayCell.objects.filter(pk=cell.pk, state=ReplayCell.State.RUNNING, attempt=cell.attempt).update(
             state=ReplayCell.State.FAILED if error else ReplayCell.State.SUCCEEDED,
             figures=figures,
             error=error,
             finished_at=timezone.now(),
         )
-    close_if_complete(cell.replay_id)
     return True
+
+
+@lru_cache(maxsize=4)
+def _replay(pk: int) -> Replay:
+    """What the cells of a replay compute from, which never changes."""
+    needed = ("plan__table", "workload__rates", "workload__trace")
+    unread = ("verdict", "plan__summary", "workload__shape", "workload__notices")
+    return Replay.objects.select_related(*needed).defer(*unread).get(pk=pk)
+
+
+def _mark_running(replay_id: int) -> None:
+    Job.objects.filter(kind=Job.Kind.REPLAY, subject_id=replay_id, state=Job.State.QUEUED).update(
+        state=Job.State.RUNNING, started_at=timezone.now(), attempt=F("attempt") + 1
+    )
 
 
 def _outcome(cell: ReplayCell) -> tuple[dict[str, Any], str]:
@@ -116,12 +147,6 @@ def _watch(cell: ReplayCell) -> Callable[[], None]:
             raise NotWantedError
 
     return look
-
-
-def _mark_running(row: Replay) -> None:
-    Job.objects.filter(kind=Job.Kind.REPLAY, subject_id=row.pk, state=Job.State.QUEUED).update(
-        state=Job.State.RUNNING, started_at=timezone.now(), attempt=F("attempt") + 1
-    )
 
 
 def requeue_lost(job: Job) -> int:
