@@ -142,7 +142,9 @@ def fit_iterations(points: Iterable[Any], *, base: EngineProfile, name: str | No
     values["prefill_tokens_per_s"] = 1 / values["prefill_tokens_per_s"]
     provenance = dict(base.provenance)
     for constant, value, share in zip(TERMS, found, relative, strict=True):
-        exact = f"standard error {share:.2g} of it" if value else "held at 0, its least value"
+        exact = f"standard error {share:.1%}" if value else "held at 0, its least value"
+        if value and share > 0.5:  # two standard errors reach 0
+            exact += ", so it may as well be 0"
         provenance[constant] = f"fitted: {len(rows)} points, rms error {rms:.2%}; {exact}"
     residuals = tuple(
         {**_point_dict(row), "given_s": float(give), "error": float(error)}

@@ -12,7 +12,9 @@ from django.utils.safestring import SafeString
 from planner.templatetags.console import number
 
 SERIES = ("p50_s", "p95_s", "p99_s")
-LEFT, RIGHT, TOP, BOTTOM = 46, 34, 24, 38
+LEFT, RIGHT, TOP, BOTTOM = 46, 34, 36, 38
+# Pixels between the names of two series at the ends of their lines.
+APART = 13
 SIZES = {"wide": (640, 300), "narrow": (350, 290)}
 
 
@@ -59,7 +61,8 @@ def _draw(points: list[dict[str, Any]], q_cap: float, censored: str, bound_s: fl
         '<text x="{}" y="{}" text-anchor="middle">{}</text>',
         ((x(t), floor + 16, number(t)) for t in _steps(most, 4 if kind == "narrow" else 8)),
     )
-    lines = format_html_join("", "{}", ((_line(points, name, x, y),) for name in SERIES))
+    ends = _ends(points, y)
+    lines = format_html_join("", "{}", ((_line(points, name, x, y, ends[name]),) for name in ends))
     bound: SafeString | str = ""
     if bound_s is not None and _positive(bound_s):
         bound = format_html(
@@ -76,17 +79,24 @@ def _draw(points: list[dict[str, Any]], q_cap: float, censored: str, bound_s: fl
     )  # fmt: skip
 
 
-def _line(points: list[dict[str, Any]], name: str, x: Any, y: Any) -> SafeString:
+def _ends(points: list[dict[str, Any]], y: Any) -> dict[str, float]:
+    """Where the name of each series stands: at its last point, but never over another name."""
+    last = {name: [p[name] for p in points if _positive(p.get(name))] for name in SERIES}
+    found: dict[str, float] = {}
+    for name in sorted((n for n in SERIES if last[n]), key=lambda n: -last[n][-1]):  # from the top down
+        lowest = max(found.values(), default=-APART) + APART
+        found[name] = max(y(last[name][-1]) + 4, lowest)
+    return found
+
+
+def _line(points: list[dict[str, Any]], name: str, x: Any, y: Any, label_y: float) -> SafeString:
     there = [(x(p["load_rps"]), y(p[name])) for p in points if _positive(p.get(name))]
-    if not there:
-        return SafeString("")
     short = name.removesuffix("_s")
     dots = format_html_join("", '<circle class="{}" cx="{}" cy="{}" r="2.5"/>', ((short, *at) for at in there))
     path = "M" + " L".join(f"{a},{b}" for a, b in there)
-    last = there[-1]
     return format_html(
         '<path class="line {}" d="{}"/>{}<text class="{}" x="{}" y="{}">{}</text>',
-        short, path, dots, short, last[0] + 5, last[1] + 4, short,
+        short, path, dots, short, there[-1][0] + 5, label_y, short,
     )  # fmt: skip
 
 
@@ -109,7 +119,7 @@ def _knee(x: Any, q_cap: float, censored: str, width: int, floor: int, ceiling: 
     return format_html(
         '<line class="knee" x1="{}" x2="{}" y1="{}" y2="{}"/>'
         '<text class="knee-label" x="{}" y="{}" text-anchor="{}">q_cap {}{}/s</text>',
-        at, at, ceiling, floor, at + (-5 if anchor == "end" else 5), ceiling + 10, anchor, sign, number(q_cap, 4),
+        at, at, ceiling - 3, floor, at, ceiling - 7, anchor, sign, number(q_cap, 4),
     )  # fmt: skip
 
 

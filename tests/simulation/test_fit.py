@@ -71,6 +71,14 @@ def test_a_fitted_profile_says_what_it_was_fitted_to_and_keeps_the_rest():
     assert found.fingerprint() != BASE.fingerprint()
 
 
+def test_a_constant_that_its_error_drowns_is_said_to_be_as_good_as_zero():
+    points = iterations(BASE, 12, seed=3, noise=0.05)
+    found = fit([replace(p, context_tokens=100 * p.decodes + i) for i, p in enumerate(points)], base=BASE)
+    told = [found.provenance[name] for name in ("sequence_s", "context_token_s")]
+    assert any("may as well be 0" in text or "held at 0" in text for text in told), told
+    assert "may as well be 0" not in found.provenance["prefill_tokens_per_s"]
+
+
 def test_rows_of_numbers_are_points_too():
     points = iterations(BASE, 50)
     rows = [(p.prefill_tokens, p.decodes, p.context_tokens, p.seconds) for p in points]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from itertools import pairwise
 
 import pytest
 from django.test import Client
@@ -117,16 +118,20 @@ def test_a_measured_sweep_is_imported_and_its_page_shows_all_of_it(ada: Client, 
     ):
         assert shown in body, shown
     assert "</span> simulated" not in body  # the label of what was
-    rows = re.findall(r"<tr( class=\"knee-row\")?><td class=\"n\">([\d.]+)</td>", body)
-    assert rows == [("", "1"), (' class="knee-row"', "2"), ("", "4")]
+    rows = re.findall(r'<tr( class="knee-row")?><td class="n">(.*?)([\d.]+)</td>', body)
+    assert [(bool(marked), "q_cap:" in said, load) for marked, said, load in rows] == [
+        (False, False, "1"), (True, True, "2"), (False, False, "4"),
+    ]  # fmt: skip
 
 
 def test_trials_of_w_are_shown_with_what_was_kept(ada: Client, fleet: Fleet) -> None:
     content = "load_rps,p99_s,prefixes,kept_share\n1,1,100,1\n2,1.1,200,.97\n4,9,400,.3\n"
     body = imported(ada, fleet, content, slots_measured="").content.decode()
-    kept = re.findall(r'<td class="n">([\d,]+)</td><td class="n">([\d.]+%)</td><td><span class="tag tag-(\w+)">', body)
-    assert kept == [("100", "100.0%", "good"), ("200", "97.0%", "good"), ("400", "30.0%", "bad")]
-    assert "◀ 200 × 0.8" in body
+    cells = (
+        r'<td class="n">(?:<.*taken:</span> )?([\d,]+)</td><td class="n">([\d.]+%)</td><td><span class="tag tag-(\w+)">'
+    )
+    assert re.findall(cells, body) == [("100", "100.0%", "good"), ("200", "97.0%", "good"), ("400", "30.0%", "bad")]
+    assert re.findall(r"taken:</span> (\d+)<", body) == ["200"]
 
 
 @pytest.mark.parametrize(
@@ -259,6 +264,13 @@ def test_the_chart_is_drawn_wide_and_narrow_and_said_in_words() -> None:
     assert chart.count('class="bound"') == 2
     numbers = [float(n) for n in re.findall(r' (?:x|y|x1|x2|y1|y2|cx|cy|width|height)="([^"]+)"', chart)]
     assert all(0 <= n <= 640 for n in numbers)
+
+
+def test_names_of_lines_that_end_together_do_not_cover_each_other() -> None:
+    chart = sweep_chart([{**p, "p95_s": 0.999 * p["p99_s"], "p50_s": 0.998 * p["p99_s"]} for p in POINTS], 3.0, "")
+    assert chart is not None
+    ends = [float(y) for y in re.findall(r'<text class="p\d\d" x="[\d.]+" y="([\d.]+)">', chart)][:3]
+    assert all(b - a >= 13 for a, b in pairwise(ends))
 
 
 @pytest.mark.parametrize("censored", ["left", "right"])
