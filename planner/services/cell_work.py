@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -17,10 +16,7 @@ from planner.services import traces
 from planner.services.cell_figures import Tenants, figures_of_result
 from planner.services.engines import engine_of
 from planner.services.policy_parameters import policy_of
-from planner.simulation import EngineProfile, Trace, replay
-
-# TEMPORARY until the engine takes them
-ENGINE = set(inspect.signature(replay).parameters)
+from planner.simulation import EngineProfile, Fault, PlanSwitch, Trace, replay
 
 
 def figures_of(cell: ReplayCell, go_on: Callable[[], None] = lambda: None) -> dict[str, Any]:
@@ -57,7 +53,8 @@ def figures_of(cell: ReplayCell, go_on: Callable[[], None] = lambda: None) -> di
         faults=faults,
         warmup=chosen["warmup"],
         speed=row.plan.parameters.get("capacity"),
-        **({"switches": switches, "checkpoint": lambda _done: go_on()} if "checkpoint" in ENGINE else {}),
+        switches=switches,
+        checkpoint=lambda _done: go_on(),
     )
     at_s = sorted({fault.start_s for fault in faults} | {s.at_s for s in switches})
     figures = figures_of_result(result, trace, table, _tenants(row.workload.rates.digest), at_s)
@@ -85,9 +82,7 @@ def moment_s(trace: Trace, share: float) -> float:
     return first + share * (last - first)
 
 
-def _fault(fault: dict[str, Any], trace: Trace) -> Any:
-    from planner.simulation import Fault
-
+def _fault(fault: dict[str, Any], trace: Trace) -> Fault:
     end = None if fault["end"] is None else moment_s(trace, fault["end"])
     factor = {"factor": fault["factor"]} if "factor" in fault else {}
     return Fault(fault["kind"], fault["position"], moment_s(trace, fault["start"]), end, **factor)
@@ -98,7 +93,9 @@ def _own_table(row: Replay) -> RoutingTable:
     return artifacts.load_table(row.plan.table)[0]
 
 
-def _tables(cell: ReplayCell, chosen: dict[str, Any], trace: Trace) -> tuple[RoutingTable | None, tuple[Any, ...]]:
+def _tables(
+    cell: ReplayCell, chosen: dict[str, Any], trace: Trace
+) -> tuple[RoutingTable | None, tuple[PlanSwitch, ...]]:
     """The table that the cell's policy starts with, and the one that takes over where plans are switched."""
     row, (name, _, number) = cell.replay, cell.policy.partition("@")
     if name != CANDIDATE:
@@ -109,8 +106,6 @@ def _tables(cell: ReplayCell, chosen: dict[str, Any], trace: Trace) -> tuple[Rou
     switch = chosen.get("switch")
     if not switch:
         return _own_table(row), ()
-    from planner.simulation import PlanSwitch
-
     before = _foreign_table(switch["table"], row.workload.rates.digest)
     return before, (PlanSwitch(moment_s(trace, switch["at"]), _own_table(row)),)
 
