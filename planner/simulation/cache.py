@@ -10,15 +10,16 @@ sequence is preempted, what it had computed stays reusable; the rest is dropped.
 from __future__ import annotations
 
 from planner.simulation.compiled import inline, inner
-from planner.simulation.state import UNLIMITED, Engine, Index, World
+from planner.simulation.state import UNLIMITED, Engine, Index, World, blocks_for, full_blocks
 
 __all__ = [
+    "_evict_to_fit",
     "admit_blocks",
     "available",
     "drop_cache",
-    "evict_to_fit",
     "eviction_tokens",
     "found_tokens",
+    "make_room",
     "release_blocks",
 ]
 
@@ -29,7 +30,7 @@ def available(world: World, engine: Engine, r: Index) -> Index:
     return engine.capacity - world.replicas[r].pinned - world.replicas[r].private
 
 
-@inner
+@inline
 def found_tokens(world: World, engine: Engine, r: Index, q: Index) -> Index:
     """Prompt tokens of request ``q`` that replica ``r`` has cached now."""
     run: Index = 0
@@ -41,7 +42,7 @@ def found_tokens(world: World, engine: Engine, r: Index, q: Index) -> Index:
         run += world.nodes[r, node].blocks
         if world.nodes[r, node].blocks < world.length[chain]:
             break
-    return min(run, (world.prompt[q] - 1) // engine.block_tokens) * engine.block_tokens
+    return min(run, full_blocks(engine, world.prompt[q] - 1)) * engine.block_tokens
 
 
 @inner
@@ -49,7 +50,7 @@ def eviction_tokens(world: World, engine: Engine, r: Index, q: Index, found: Ind
     """Tokens that ``r`` would evict for ``q``, each weighted with the window's requests that hold it."""
     replica = world.replicas[r]
     used = replica.pinned + replica.private + replica.free
-    need = -(-world.prompt[q] // engine.block_tokens) - found // engine.block_tokens - (engine.capacity - used)
+    need = blocks_for(engine, world.prompt[q]) - full_blocks(engine, found) - (engine.capacity - used)
     head = world.nodes.shape[1] - 1
     at = world.nodes[r, head].newer
     weighted = 0.0
@@ -107,8 +108,8 @@ def _new_node(world: World, r: Index, chain: Index) -> Index:
     return at
 
 
-@inner
-def evict_to_fit(world: World, engine: Engine, r: Index) -> None:
+@inline
+def _evict_to_fit(world: World, engine: Engine, r: Index) -> None:
     """Evict least recently used blocks until the replica holds no more than its capacity; note the peak."""
     replica = world.replicas[r]
     used = replica.pinned + replica.private + replica.free
@@ -129,6 +130,12 @@ def evict_to_fit(world: World, engine: Engine, r: Index) -> None:
 
 
 @inner
+def make_room(world: World, engine: Engine, r: Index) -> None:
+    """Evict until the replica holds no more than its capacity; where it is rare."""
+    _evict_to_fit(world, engine, r)
+
+
+@inline
 def admit_blocks(world: World, engine: Engine, r: Index, q: Index, target: Index) -> tuple[Index, Index]:
     """Pin all blocks that request ``q`` needs to prefill ``target`` tokens.
 
@@ -140,7 +147,7 @@ def admit_blocks(world: World, engine: Engine, r: Index, q: Index, target: Index
     """
     first, last = world.offsets[q], world.offsets[q + 1]
     replica = world.replicas[r]
-    whole = -(-target // engine.block_tokens)
+    whole = blocks_for(engine, target)
     need = whole
     private = whole
     run: Index = 0
@@ -176,15 +183,15 @@ def admit_blocks(world: World, engine: Engine, r: Index, q: Index, target: Index
         world.nodes[r, node].blocks = world.length[chain]
         world.nodes[r, node].refs += 1
     replica.private += private
-    evict_to_fit(world, engine, r)
-    return min(run, (world.prompt[q] - 1) // engine.block_tokens) * engine.block_tokens, private
+    _evict_to_fit(world, engine, r)
+    return min(run, full_blocks(engine, world.prompt[q] - 1)) * engine.block_tokens, private
 
 
-@inner
+@inline
 def release_blocks(world: World, engine: Engine, r: Index, q: Index, private: Index, computed: Index) -> None:
     """Unpin the blocks of ``q``, of which ``computed`` prompt tokens are there."""
     first, last = world.offsets[q], world.offsets[q + 1]
-    full = computed // engine.block_tokens
+    full = full_blocks(engine, computed)
     shared = 0
     for at in range(first, last):
         if world.chains[at] >= 0:

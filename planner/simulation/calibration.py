@@ -114,6 +114,7 @@ def calibrate(
     max_requests: int = 10_000,
     seed: int = 0,
     progress: Callable[[str, int], None] | None = None,
+    checkpoint: Callable[[int], None] | None = None,
 ) -> CalibrationResult:
     """Sweep one replica's load for q_cap, then find W, the warm prefixes that it keeps under cold traffic.
 
@@ -145,6 +146,8 @@ def calibrate(
     progress : callable, optional
         Called with ``("loads", n)`` after n loads and ``("W", n)`` after n trials of W, at most `MOST_TRIALS`, and
         with n = 0 before each. An exception that it raises ends the calibration and is passed on.
+    checkpoint : callable, optional
+        Called within each replay, as `replay` does; an exception that it raises ends the calibration too.
 
     Raises
     ------
@@ -161,7 +164,11 @@ def calibrate(
         raise ValueError(f"trace: {len(part)} requests fall to one of {destinations} destinations; 100 are needed")
 
     tell("loads", 0)
-    sweep = _default_loads(part, profile) if loads is None else sorted(positive("loads", load) for load in loads)
+    sweep = (
+        _default_loads(part, profile, checkpoint)
+        if loads is None
+        else sorted(positive("loads", load) for load in loads)
+    )
     if not sweep:
         raise ValueError("loads: expected at least one load")
     for at in range(1, len(sweep)):
@@ -169,12 +176,13 @@ def calibrate(
             raise ValueError(f"loads[{at}] = {sweep[at]}: given twice")
     points = []
     for load in sweep:
-        points.append(sweep_point(part, load, profile, seed))
+        points.append(sweep_point(part, load, profile, seed, checkpoint))
         tell("loads", len(points))
     found_knee = find_knee(sweep, [point.p99_s for point in points], method=knee, factor=knee_factor, slo_s=slo_s)
 
     tell("W", 0)
-    unlimited = _run(_all_at_once(part), profile.with_cache(None), seed)
+    shared = replace(profile, cache_tokens=None, cache_shape="paged")  # what any cache could find
+    unlimited = _run(_all_at_once(part), shared, seed, checkpoint)
     if prefix_tokens is None:
         found = unlimited.cached_tokens[unlimited.cached_tokens > 0]
         prefix_tokens = int(found.mean()) if len(found) else part.block_tokens
@@ -183,7 +191,9 @@ def calibrate(
         cold_share = min(0.9, float((counts == 1).sum()) / len(part))
     elif not 0 <= cold_share < 1:
         raise ValueError(f"cold_share = {cold_share}: expected a share in [0, 1)")
-    warm = _WarmTrial(profile, part, whole("prefix_tokens", prefix_tokens, 1), cold_share, 0.8 * found_knee.q_cap, seed)
+    warm = _WarmTrial(
+        profile, part, whole("prefix_tokens", prefix_tokens, 1), cold_share, 0.8 * found_knee.q_cap, seed, checkpoint
+    )
     kept, warm_points, warm_censored = _largest_kept(warm, keep_share, tell)
     return CalibrationResult(
         points=tuple(points),
@@ -203,8 +213,11 @@ def calibrate(
     )
 
 
-def _run(trace: Trace, profile: EngineProfile, seed: int) -> ReplayResult:
-    return replay(trace, policy="round-robin", destinations=1, profile=profile, seed=seed)
+Checkpoint = Callable[[int], None] | None
+
+
+def _run(trace: Trace, profile: EngineProfile, seed: int, checkpoint: Checkpoint = None) -> ReplayResult:
+    return replay(trace, policy="round-robin", destinations=1, profile=profile, seed=seed, checkpoint=checkpoint)
 
 
 def part_of(trace: Trace, destinations: int, most: int) -> Trace:
@@ -233,8 +246,8 @@ def _all_at_once(trace: Trace) -> Trace:
     return replace(trace, arrival_s=np.zeros(len(trace)))
 
 
-def _default_loads(part: Trace, profile: EngineProfile) -> list[float]:
-    flood = _run(_all_at_once(part), profile, 0)
+def _default_loads(part: Trace, profile: EngineProfile, checkpoint: Checkpoint) -> list[float]:
+    flood = _run(_all_at_once(part), profile, 0, checkpoint)
     finished = np.sort(flood.latency_s[flood.served])
     if not len(finished):
         raise ValueError(f"trace: every request is larger than the cache of {profile.name}")
@@ -243,9 +256,11 @@ def _default_loads(part: Trace, profile: EngineProfile) -> list[float]:
     return [saturated * tenth / 10 for tenth in range(1, DEFAULT_LOADS + 1)]
 
 
-def sweep_point(part: Trace, load: float, profile: EngineProfile, seed: int) -> CalibrationPoint:
+def sweep_point(
+    part: Trace, load: float, profile: EngineProfile, seed: int, checkpoint: Checkpoint = None
+) -> CalibrationPoint:
     """Replay the part on one replica with Poisson arrivals at ``load`` requests/s."""
-    result = _run(retime(part, load, arrivals="poisson", seed=seed), profile, seed)
+    result = _run(retime(part, load, arrivals="poisson", seed=seed), profile, seed, checkpoint)
     figures = result.summary()
     measured = result.measured()
     if not measured.any():
@@ -268,15 +283,25 @@ class _WarmTrial:
     """Trials of W; calling it with a number of prefixes gives the share of their tokens that stayed cached."""
 
     def __init__(
-        self, profile: EngineProfile, part: Trace, prefix: int, cold_share: float, load: float, seed: int
+        self,
+        profile: EngineProfile,
+        part: Trace,
+        prefix: int,
+        cold_share: float,
+        load: float,
+        seed: int,
+        checkpoint: Checkpoint,
     ) -> None:
         self.profile, self.cold_share, self.load, self.seed = profile, cold_share, load, seed
+        self.checkpoint = checkpoint
         self.block_tokens = part.block_tokens
         self.prefix_blocks = max(1, prefix // self.block_tokens)
         self.prompt_blocks = max(self.prefix_blocks + 1, int(np.mean(np.diff(part.blocks.offsets))))
         self.output = max(1, int(part.output_tokens.mean()))
         cache = profile.cache_tokens
         fits = len(np.unique(part.key)) if cache is None else cache // (self.block_tokens * self.prefix_blocks)
+        if profile.cache_shape == "slots":
+            fits = min(fits, profile.max_sequences)  # one sequence in each
         self.most = max(1, int(fits))
 
     def __call__(self, prefixes: int) -> float:
@@ -297,7 +322,8 @@ class _WarmTrial:
             np.full(n, self.output),
             self.block_tokens,
         )
-        result = _run(retime(trace, self.load, arrivals="poisson", seed=self.seed), self.profile, self.seed)
+        timed = retime(trace, self.load, arrivals="poisson", seed=self.seed)
+        result = _run(timed, self.profile, self.seed, self.checkpoint)
         warm = result.measured() & ~is_cold
         _, first_visits = np.unique(key, return_index=True)
         warm[first_visits] = False  # the first visit of a prefix cannot hit

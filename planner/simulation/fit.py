@@ -164,6 +164,7 @@ def fit_sweep(
     max_requests: int = 2_000,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    checkpoint: Callable[[int], None] | None = None,
 ) -> Fit:
     """Scale the base profile's times so that its simulated sweep comes nearest to a measured one.
 
@@ -183,6 +184,8 @@ def fit_sweep(
         The requests that were sent; ``destinations`` and ``max_requests`` take a part as `calibrate` does.
     progress : callable, optional
         Called with (trials done, most trials); an exception that it raises ends the fit and is passed on.
+    checkpoint : callable, optional
+        Called within each replay, as `replay` does; an exception that it raises ends the fit too.
 
     Raises
     ------
@@ -204,7 +207,9 @@ def fit_sweep(
             if progress is not None:
                 progress(len(tried), MOST_EVALUATIONS + 2)  # two more at the end, in _refuse_flat
             profile = _scaled(base, *scale)
-            tried[scale] = [_compare(row, sweep_point(part, row["load_rps"], profile, seed)) for row in measured]
+            tried[scale] = [
+                _compare(row, sweep_point(part, row["load_rps"], profile, seed, checkpoint)) for row in measured
+            ]
         return tried[scale]
 
     def loss(logs: NDArray[np.float64]) -> float:

@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 from planner.routing.policies import DispatchTables, Signals, choose, propose
 from planner.routing.policies.base import CANDIDATES, EVERYTHING
 from planner.simulation.cache import drop_cache, eviction_tokens, found_tokens
-from planner.simulation.compiled import inner, outer
+from planner.simulation.compiled import inline, inner, outer
 from planner.simulation.faults import CLOSE, DIE, OPEN, PLAN, REVIVE, SPEED, Timeline
 from planner.simulation.scheduler import advance, enqueue, interrupt_leap
 from planner.simulation.slots import found_in_slots
-from planner.simulation.state import FOREVER, Engine, Index, World
+from planner.simulation.state import FOREVER, Engine, Index, World, blocks_for, full_blocks
 
 __all__ = ["Progress", "run"]
+
+
+# What the loop does next.
+DISPATCH, MOVE, HAPPEN, END = range(4)
 
 
 class Progress(NamedTuple):
@@ -28,15 +32,17 @@ class Progress(NamedTuple):
     refused: NDArray[np.int64]  # [1] larger than a whole replica's cache
     oldest: NDArray[np.int64]  # [1] first request of the policy's window
     parked: NDArray[np.int64]  # [2] head and tail of the requests that wait for any destination to be up, or -1
+    visit: NDArray[np.int64]  # destinations to be played forward before the next act
 
     @classmethod
-    def at_the_start(cls) -> Progress:
+    def at_the_start(cls, destinations: int, look_back: int) -> Progress:
         """Nothing has happened yet."""
         one = [np.zeros(1, dtype=np.int64) for _ in range(5)]
-        return cls(one[0], one[1], one[2], one[3], one[4], np.full(2, -1, dtype=np.int64))
+        visit = np.zeros(max(destinations, 2 * look_back), dtype=np.int64)
+        return cls(one[0], one[1], one[2], one[3], one[4], np.full(2, -1, dtype=np.int64), visit)
 
 
-@inner
+@inline
 def _found(world: World, engine: Engine, r: Index, q: Index) -> Index:
     return found_in_slots(world, engine, r, q) if engine.slots else found_tokens(world, engine, r, q)
 
@@ -50,7 +56,7 @@ def _known(world: World, engine: Engine, r: Index, q: Index) -> Index:
         if chain < 0 or world.uses[chain, r] == 0:
             break
         blocks += world.length[chain]
-    return min(blocks, (world.prompt[q] - 1) // engine.block_tokens) * engine.block_tokens
+    return min(blocks, full_blocks(engine, world.prompt[q] - 1)) * engine.block_tokens
 
 
 @inner
@@ -74,30 +80,46 @@ def _see_everything(world: World, engine: Engine, tables: DispatchTables, signal
             signals.evicted[r] = 0.0 if engine.slots else eviction_tokens(world, engine, r, q, signals.matched[r])
 
 
-@inner
+@inline
 def _send(
-    world: World,
-    engine: Engine,
-    tables: DispatchTables,
-    signals: Signals,
-    r: Index,
-    q: Index,
-    time: float,
-    from_s: float,
+    world: World, engine: Engine, tables: DispatchTables, r: Index, q: Index, time: float, from_s: float, tokens: Index
 ) -> None:
-    """Put request ``q`` into the queue of destination ``r``, which is played forward to ``time``."""
+    """Put request ``q``, with ``tokens`` to prefill, into the queue of ``r``, which is played forward to ``time``."""
     replica = world.replicas[r]
     if replica.busy == 0 and replica.batch == 0 and replica.queue_head < 0:
         replica.now = time
     world.destination[q] = r
     world.outstanding[r] += 1
     if tables.needs_cache:
-        world.estimate[q] = world.prompt[q] - signals.matched[r]
-        world.pending[r] += world.estimate[q]
+        world.estimate[q] = tokens
+        world.pending[r] += tokens
     enqueue(world, r, q, time >= from_s)
     # It cannot join where one stands before it in the queue or the batch is full: then the leap goes on.
     if replica.steps > 1 and replica.queued == 1 and replica.batch < world.running.shape[1]:
         interrupt_leap(world, r, time)
+
+
+@inline
+def _other_candidate(world: World, tables: DispatchTables, r: Index, q: Index) -> Index:
+    """The other of the two destinations that request ``q`` of the queue of ``r`` may go to."""
+    other = np.int64(tables.ring[tables.start[world.key[q]]])
+    return other if other != r else np.int64(tables.ring[tables.second[world.key[q]]])
+
+
+@inner
+def _visit_others(world: World, tables: DispatchTables, signals: Signals, progress: Progress) -> Index:
+    """List where requests that wait at the two candidates could move to; how many."""
+    count = 0
+    for candidate in range(2):
+        r = signals.candidates[candidate]
+        q = np.int64(world.replicas[r].queue_head)
+        for _ in range(tables.look_back):
+            if q < 0:
+                break
+            progress.visit[count] = _other_candidate(world, tables, r, q)
+            count += 1
+            q = np.int64(world.next_waiting[q])
+    return count
 
 
 @inner
@@ -111,23 +133,20 @@ def _move_waiting(
     slo_s, token_s = tables.parameters[1], tables.parameters[2]
     replica = world.replicas[r]
     ahead = world.pending[r]
-    q = replica.queue_head
+    q = np.int64(replica.queue_head)
     while q >= 0:  # tokens of the running ones come before all of the queue
         ahead -= world.estimate[q]
         q = np.int64(world.next_waiting[q])
     before = np.int64(-1)
-    q = replica.queue_head
+    q = np.int64(replica.queue_head)
     for _ in range(tables.look_back):
         if q < 0:
             return
         following = np.int64(world.next_waiting[q])
         ahead += world.estimate[q]
-        other = np.int64(tables.ring[tables.start[world.key[q]]])
-        if other == r:
-            other = np.int64(tables.ring[tables.second[world.key[q]]])
+        other = _other_candidate(world, tables, r, q)
         goes = False
         if other != r and signals.is_open[other] and world.moved[q] == 0 and world.made[q] == 0:
-            advance(world, engine, other, time, from_s)
             found = _found(world, engine, other, q)
             there = world.pending[other] + world.prompt[q] - found
             goes = there < ahead and time - world.arrival[q] + there * token_s <= slo_s
@@ -144,14 +163,55 @@ def _move_waiting(
                 if following < 0:
                     replica.queue_tail = before
                 signals.matched[other] = found
-                _send(world, engine, tables, signals, other, q, time, from_s)
+                _send(world, engine, tables, other, q, time, from_s, world.prompt[q] - found)
         if not goes:
             before = q
         q = following
 
 
-@inner
-def _dispatch(
+@inline
+def _park(world: World, progress: Progress, q: Index) -> None:
+    """Let request ``q`` wait until any destination is up."""
+    world.next_waiting[q] = -1
+    if progress.parked[0] < 0:
+        progress.parked[0] = q
+    else:
+        world.next_waiting[progress.parked[1]] = q
+    progress.parked[1] = q
+
+
+@inline
+def _visit(
+    world: World,
+    tables: DispatchTables,
+    signals: Signals,
+    progress: Progress,
+    rng: NDArray[np.uint64],
+    q: Index,
+    time: float,
+) -> Index:
+    """List the destinations that must be played forward before request ``q`` is sent; how many."""
+    signals.request[0] = progress.dispatched[0]
+    signals.request[1] = world.prompt[q]
+    progress.dispatched[0] += 1
+    if tables.looks == CANDIDATES:
+        propose(tables, signals, world.key[q], rng)
+        for at in range(signals.counts[1]):
+            progress.visit[at] = signals.candidates[at]
+        return signals.counts[1]
+    if tables.looks == EVERYTHING:
+        count = 0
+        for other in range(len(world.replicas)):
+            if world.replicas[other].busy == 0 or world.replicas[other].end <= time:
+                progress.visit[count] = other
+                count += 1
+        return count
+    progress.visit[0] = choose(tables, signals, world.key[q], rng)
+    return np.int64(1)
+
+
+@inline
+def _choose(
     world: World,
     engine: Engine,
     tables: DispatchTables,
@@ -159,49 +219,29 @@ def _dispatch(
     progress: Progress,
     rng: NDArray[np.uint64],
     q: Index,
-    time: float,
-    from_s: float,
-) -> None:
-    """Choose a destination for request ``q`` and send it there; where none is up it is parked."""
-    if signals.counts[0] == 0:
-        world.next_waiting[q] = -1
-        if progress.parked[0] < 0:
-            progress.parked[0] = q
-        else:
-            world.next_waiting[progress.parked[1]] = q
-        progress.parked[1] = q
-        return
-    signals.request[0] = progress.dispatched[0]
-    signals.request[1] = world.prompt[q]
-    progress.dispatched[0] += 1
-    if tables.looks == CANDIDATES:
-        propose(tables, signals, world.key[q], rng)
-        for at in range(signals.counts[1]):
-            other = signals.candidates[at]
-            advance(world, engine, other, time, from_s)
-            if tables.needs_cache:
-                signals.matched[other] = _found(world, engine, other, q)
-    elif tables.looks == EVERYTHING:
-        for other in range(len(world.replicas)):
-            if world.replicas[other].busy == 0 or world.replicas[other].end <= time:
-                advance(world, engine, other, time, from_s)
-        if tables.needs_cache:
-            _see_everything(world, engine, tables, signals, q)
-    r = choose(tables, signals, world.key[q], rng)
+) -> Index:
+    """The destination of request ``q``, all that the rule looks at being up to date."""
     if tables.looks < CANDIDATES:
-        advance(world, engine, r, time, from_s)
+        return progress.visit[0]
+    if tables.needs_cache:
+        if tables.looks == EVERYTHING:
+            _see_everything(world, engine, tables, signals, q)
+        else:
+            for at in range(signals.counts[1]):
+                other = signals.candidates[at]
+                signals.matched[other] = _found(world, engine, other, q)
+    r = choose(tables, signals, world.key[q], rng)
     if tables.window_s > 0 and q >= progress.oldest[0]:
         world.missed[q] = world.prompt[q] - signals.matched[r]
         _count_use(world, signals, r, q, 1)
-    overloaded = tables.look_back > 0 and signals.counts[1] == 2
-    if overloaded:
-        for at in range(2):
-            overloaded = overloaded and world.pending[signals.candidates[at]] > tables.parameters[0]
-    _send(world, engine, tables, signals, r, q, time, from_s)
-    if overloaded:
-        first, second = signals.candidates[0], signals.candidates[1]
-        _move_waiting(world, engine, tables, signals, first, time, from_s)
-        _move_waiting(world, engine, tables, signals, second, time, from_s)
+    return r
+
+
+@inline
+def _both_overloaded(world: World, tables: DispatchTables, signals: Signals) -> bool:
+    budget = tables.parameters[0]
+    first, second = signals.candidates[0], signals.candidates[1]
+    return signals.counts[1] == 2 and world.pending[first] > budget and world.pending[second] > budget
 
 
 @inner
@@ -253,14 +293,19 @@ def _lose(world: World, tables: DispatchTables, signals: Signals, r: Index, time
 @inner
 def _happen(
     world: World,
-    engine: Engine,
     tables: DispatchTables,
     signals: Signals,
     events: Timeline,
     progress: Progress,
     from_s: float,
 ) -> Index:
-    """Let the next event of the timeline happen; the first of the requests that are to be sent (again), linked."""
+    """Let the next event of the timeline happen, its destination being played forward to it.
+
+    Returns
+    -------
+    int
+        The first of the requests that are to be sent (again), linked, or -1.
+    """
     at = progress.next_event[0]
     progress.next_event[0] += 1
     time, kind, subject = events.time[at], events.kind[at], events.subject[at]
@@ -268,7 +313,6 @@ def _happen(
         tables.live[0] = subject
         return np.int64(-1)
     replica = world.replicas[subject]
-    advance(world, engine, subject, time, from_s)
     if kind == SPEED:
         replica.speed *= events.value[at]
         interrupt_leap(world, subject, time)
@@ -296,11 +340,11 @@ def _happen(
     return head
 
 
-@inner
+@inline
 def _fits(world: World, engine: Engine, q: Index) -> Index:
     if engine.slots:
         return world.prompt[q] + world.output[q] <= engine.slot_tokens
-    return -(-(world.prompt[q] + world.output[q] - 1) // engine.block_tokens) <= engine.capacity
+    return blocks_for(engine, world.prompt[q] + world.output[q] - 1) <= engine.capacity
 
 
 @inner
@@ -336,30 +380,61 @@ def run(
     """
     to_the_end = first == len(world.arrival)
     arriving = first
+    again = np.int64(-1)  # requests of a destination that died, or that waited for one: linked
+    time = again_at = 0.0
     q: Index = 0
-    again = np.int64(-1)
-    again_at = 0.0
+    act = DISPATCH
     while True:
-        if again >= 0:
-            q, time = again, again_at
-            again = np.int64(world.next_waiting[q])
+        # What comes next, and which destinations have to be played forward to it.
+        if act == MOVE:
+            count = _visit_others(world, tables, signals, progress)
         else:
-            time = world.arrival[arriving] if arriving < last else np.inf
-            if (arriving < last or to_the_end) and progress.next_event[0] < len(events.time):
-                again_at = events.time[progress.next_event[0]]
-                if again_at <= time:
-                    again = _happen(world, engine, tables, signals, events, progress, from_s)
+            if again >= 0:
+                act, time, q = DISPATCH, again_at, again
+                again = np.int64(world.next_waiting[q])
+            else:
+                act, time = END, np.inf
+                if arriving < last:
+                    act, time = DISPATCH, world.arrival[arriving]
+                event = progress.next_event[0]
+                if event < len(events.time) and (arriving < last or to_the_end) and events.time[event] <= time:
+                    act, time = HAPPEN, events.time[event]
+                elif act == DISPATCH:
+                    q = arriving
+                    arriving += 1
+                    if not _fits(world, engine, q):
+                        progress.refused[0] += 1
+                        continue
+                    if tables.window_s > 0:
+                        _expire(world, tables, signals, progress, time)
+            if act == DISPATCH:
+                if signals.counts[0] == 0:
+                    _park(world, progress, q)
                     continue
-            if arriving >= last:
+                count = _visit(world, tables, signals, progress, rng, q, time)
+            elif act == HAPPEN:
+                progress.visit[0] = events.subject[progress.next_event[0]]
+                count = np.int64(0 if events.kind[progress.next_event[0]] == PLAN else 1)
+            elif to_the_end:
+                count = np.int64(len(world.replicas))
+                for r in range(count):
+                    progress.visit[r] = r
+            else:
                 break
-            q = arriving
-            arriving += 1
-            if not _fits(world, engine, q):
-                progress.refused[0] += 1
-                continue
-            if tables.window_s > 0:
-                _expire(world, tables, signals, progress, time)
-        _dispatch(world, engine, tables, signals, progress, rng, q, time, from_s)
-    if to_the_end:
-        for r in range(len(world.replicas)):
-            advance(world, engine, r, np.inf, from_s)
+
+        for at in range(count):
+            advance(world, engine, progress.visit[at], time, from_s)
+
+        if act == END:
+            break
+        if act == HAPPEN:
+            again, again_at = _happen(world, tables, signals, events, progress, from_s), time
+        elif act == MOVE:
+            for at in range(2):
+                _move_waiting(world, engine, tables, signals, signals.candidates[at], time, from_s)
+            act = DISPATCH
+        else:
+            r = _choose(world, engine, tables, signals, progress, rng, q)
+            if tables.look_back > 0 and _both_overloaded(world, tables, signals):
+                act = MOVE
+            _send(world, engine, tables, r, q, time, from_s, world.prompt[q] - signals.matched[r])

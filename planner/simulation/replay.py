@@ -109,7 +109,7 @@ def replay(
         *(trace.arrival_s, key, trace.prompt_tokens, trace.output_tokens),
         *(trace.chains, engine, speeds, tables.window_s > 0),
     )
-    progress = Progress.at_the_start()
+    progress = Progress.at_the_start(replicas, tables.look_back)
     rng = hash_indices(np.array([seed], dtype=np.int64), salt=7)
     measure_from = float(trace.arrival_s[skipped]) if n else 0.0
     signals = quiet_signals(replicas)._replace(outstanding=world.outstanding, pending=world.pending)
@@ -177,6 +177,7 @@ def _engine(profile: EngineProfile, block_tokens: int, step: bool) -> Engine:
         max_sequences=int(profile.max_sequences),
         capacity=min(int(capacity), UNLIMITED),
         block_tokens=int(block_tokens),
+        block_shift=int(block_tokens).bit_length() - 1 if int(block_tokens).bit_count() == 1 else -1,
         slots=profile.cache_shape == "slots",
         slot_tokens=min(int(tokens), UNLIMITED),
         slot_similarity=float(profile.slot_similarity),

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.simulation.cache import admit_blocks, available, evict_to_fit, release_blocks
+from planner.simulation.cache import admit_blocks, available, make_room, release_blocks
 from planner.simulation.compiled import inline, inner
 from planner.simulation.slots import release_slot, take_slot
-from planner.simulation.state import FOREVER, Engine, Index, World
+from planner.simulation.state import FOREVER, Engine, Index, World, blocks_for
 
 __all__ = ["advance", "enqueue", "interrupt_leap"]
 
@@ -34,11 +34,6 @@ def enqueue(world: World, r: Index, q: Index, measured: bool) -> None:
     replica.queued += 1
     if measured and replica.queued > replica.queue_peak:
         replica.queue_peak = replica.queued
-
-
-@inline
-def _blocks_of(engine: Engine, tokens: Index) -> Index:
-    return -(-tokens // engine.block_tokens)
 
 
 @inline
@@ -92,7 +87,7 @@ def _room_for_decodes(world: World, engine: Engine, r: Index, measured: bool) ->
                 replica.private += 1
                 sequence.private += 1
                 sequence.next_block += engine.block_tokens
-                evict_to_fit(world, engine, r)
+                make_room(world, engine, r)
         at += 1
     replica.next_block = FOREVER
     replica.next_end = FOREVER
@@ -113,11 +108,11 @@ def _needed(world: World, engine: Engine, r: Index, steps: Index) -> Index:
         for at in range(replica.batch):
             late = replica.clock + steps - world.running[r, at].next_block
             if late > 0:
-                needed += _blocks_of(engine, late)
+                needed += blocks_for(engine, late)
     return needed
 
 
-@inner
+@inline
 def _leap_length(world: World, engine: Engine, r: Index) -> Index:
     """Iterations until one is complete for which the blocks suffice; at least 1, whose blocks are already held."""
     room = available(world, engine, r)
@@ -139,7 +134,7 @@ def _span(replica: Index, steps: Index) -> float:
     return steps * replica.first_s + replica.growth_s * (0.5 * steps * (steps - 1))
 
 
-@inner
+@inline
 def _admit(world: World, engine: Engine, r: Index, budget: Index) -> Index:
     """Let waiting requests join while they may; the budget that is left."""
     replica = world.replicas[r]
@@ -173,7 +168,7 @@ def _admit(world: World, engine: Engine, r: Index, budget: Index) -> Index:
     return budget
 
 
-@inner
+@inline
 def _start(world: World, engine: Engine, r: Index, measured: bool) -> None:
     """Schedule the iteration (or leap) that begins at ``now``."""
     replica = world.replicas[r]
@@ -206,7 +201,7 @@ def _start(world: World, engine: Engine, r: Index, measured: bool) -> None:
     replica.busy = 1
 
 
-@inner
+@inline
 def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> None:
     """Apply the iteration (or leap) that ends at ``end``."""
     replica = world.replicas[r]
@@ -223,13 +218,13 @@ def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> No
     for at in range(replica.batch):  # before anything is given back: blocks of this leap were taken during it
         sequence = world.running[r, at]
         if sequence.computed == sequence.target and sequence.next_block < clock:
-            taken = _blocks_of(engine, clock - sequence.next_block)
+            taken = blocks_for(engine, clock - sequence.next_block)
             sequence.next_block += taken * engine.block_tokens
             sequence.private += taken
             replica.private += taken
             grown = True
     if grown:
-        evict_to_fit(world, engine, r)
+        make_room(world, engine, r)
     kept = 0
     replica.next_end = FOREVER
     replica.next_block = FOREVER
@@ -246,7 +241,7 @@ def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> No
                 if sequence.made == 1:
                     world.ttft[q] = end - world.arrival[q]
                 sequence.end = clock + world.output[q] - sequence.made
-                held = _blocks_of(engine, sequence.target) * engine.block_tokens
+                held = blocks_for(engine, sequence.target) * engine.block_tokens
                 sequence.next_block = FOREVER if engine.slots else clock + held - sequence.target
                 replica.context += world.prompt[q] + world.output[q] - sequence.end
                 done = sequence.made == world.output[q]
@@ -288,7 +283,7 @@ def interrupt_leap(world: World, r: Index, time: float) -> None:
         replica.end = replica.now + _span(replica, steps)
 
 
-@inner
+@inline
 def advance(world: World, engine: Engine, r: Index, time: float, measure_from: float) -> None:
     """Play replica ``r`` up to ``time``: iterations that end by then, and starts strictly before it.
 

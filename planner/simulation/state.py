@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from planner.routing.policies.base import Index
 from planner.simulation.chains import Chains
+from planner.simulation.compiled import inline
 
-__all__ = ["FOREVER", "UNLIMITED", "Engine", "Index", "World", "allocate"]
+__all__ = ["FOREVER", "UNLIMITED", "Engine", "Index", "World", "allocate", "blocks_for", "full_blocks"]
 
 Records = Any  # an array of records: compiled code reads their fields as attributes
 FOREVER = np.iinfo(np.int64).max
@@ -95,10 +96,25 @@ class Engine(NamedTuple):
     max_sequences: int
     capacity: int
     block_tokens: int
+    block_shift: int  # of a power of two; -1 for others
     slots: bool  # one prefix a slot instead of paged blocks
     slot_tokens: int
     slot_similarity: float
     step: bool  # True: one iteration at a time instead of leaping
+
+
+@inline
+def full_blocks(engine: Engine, tokens: Index) -> Index:
+    """Blocks that ``tokens`` (>= 0) fill."""
+    if engine.block_shift >= 0:
+        return tokens >> engine.block_shift
+    return tokens // engine.block_tokens
+
+
+@inline
+def blocks_for(engine: Engine, tokens: Index) -> Index:
+    """Blocks that ``tokens`` (>= 0) take."""
+    return full_blocks(engine, tokens + engine.block_tokens - 1)
 
 
 class World(NamedTuple):
