@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -21,8 +22,26 @@ from planner.simulation.knee import find_knee
 MOST_LOADS = 50
 
 
+# Between two looks at a job's row while a point is computed: a cancelled one stops within two seconds.
+LOOK_EVERY_S = 0.5
+
+
 class Stopped(Exception):
     """The job is not ours to run any more."""
+
+
+def watch(job: Job) -> Callable[[int], None]:
+    """A checkpoint for replays that stops them when the job was cancelled or taken over."""
+    looked = time.monotonic()
+
+    def look(_dispatched: int) -> None:
+        nonlocal looked
+        if time.monotonic() - looked > LOOK_EVERY_S:
+            looked = time.monotonic()
+            if not jobs.is_mine(job):
+                raise Stopped
+
+    return look
 
 
 def store(
@@ -144,7 +163,7 @@ def run_calibration(job: Job) -> None:
             raise Stopped
 
     try:
-        fields = _simulate(order, tell)
+        fields = _simulate(order, tell, watch(job))
     except Stopped:
         return
     except ValueError as error:
@@ -186,7 +205,9 @@ def _advice(error: ValueError) -> str:
     )
 
 
-def _simulate(order: dict[str, Any], tell: Callable[[str, int], None]) -> dict[str, Any]:
+def _simulate(
+    order: dict[str, Any], tell: Callable[[str, int], None], checkpoint: Callable[[int], None] | None = None
+) -> dict[str, Any]:
     """The fields of the calibration that an order gives."""
     workload = Workload.objects.select_related("rates", "trace").get(pk=order["workload"])
     profile = ServingProfile.objects.get(pk=order["serving_profile"])
@@ -199,6 +220,7 @@ def _simulate(order: dict[str, Any], tell: Callable[[str, int], None]) -> dict[s
         loads=order["loads"],
         margin=order["margin"],
         progress=tell,
+        checkpoint=checkpoint,
         **knee,
     )
     inputs = {

@@ -12,6 +12,7 @@ from planner.errors import Conflict, Invalid, JobFailed
 from planner.ingest.sweep_csv import ITERATION
 from planner.models import Calibration, Job, ServingProfile, Workload
 from planner.services import audit, fleets, jobs, rights, traces
+from planner.services.calibrations import Stopped, watch
 from planner.services.engines import engine_of
 from planner.simulation import PROFILES, IterationPoint, SweepPoint
 from planner.simulation.fit import MOST_EVALUATIONS, Fit, fit_iterations, fit_sweep
@@ -20,10 +21,6 @@ MAX_NAME_CHARS = 80
 # What the engine is does not change with what is known of its speed.
 KEPT = ("model", "precision", "tensor_parallel", "context_tokens", "batching_policy", "cache_allocation",
         "hardware", "engine", "engine_version")  # fmt: skip
-
-
-class Stopped(Exception):
-    """The job is not ours to run any more."""
 
 
 def method_of(calibration: Calibration) -> str:
@@ -107,7 +104,7 @@ def run_fit(job: Job) -> None:
             raise Stopped
 
     try:
-        found = _fit(calibration, job.payload, tell)
+        found = _fit(calibration, job.payload, tell, watch(job))
     except Stopped:
         return
     except ValueError as error:
@@ -143,7 +140,12 @@ def fit_profile(
         return _store(acting_user, calibration, order, found)
 
 
-def _fit(calibration: Calibration, order: dict[str, Any], tell: Callable[[int, int], None]) -> Fit:
+def _fit(
+    calibration: Calibration,
+    order: dict[str, Any],
+    tell: Callable[[int, int], None],
+    checkpoint: Callable[[int], None] | None = None,
+) -> Fit:
     base = engine_of(calibration.serving_profile)
     if order["method"] == "iterations":
         tell(0, 1)
@@ -160,7 +162,13 @@ def _fit(calibration: Calibration, order: dict[str, Any], tell: Callable[[int, i
     if len(points) < 2:
         raise ValueError(f"{len(points)} of {len(calibration.points)} loads up to the knee; two or more are needed")
     return fit_sweep(
-        points, base=base, trace=trace, destinations=order["destinations"], name=order["name"], progress=tell
+        points,
+        base=base,
+        trace=trace,
+        destinations=order["destinations"],
+        name=order["name"],
+        progress=tell,
+        checkpoint=checkpoint,
     )
 
 

@@ -79,6 +79,11 @@ def progress(job: Job, done: int, message: str = "") -> bool:
     return bool(mine.update(done=done, message=message[:300]))
 
 
+def is_mine(job: Job) -> bool:
+    """Whether the job is still ours to run."""
+    return Job.objects.filter(pk=job.pk, state=Job.State.RUNNING, attempt=job.attempt).exists()
+
+
 def lock_mine(job: Job) -> bool:
     """Inside a transaction: lock the row and say whether it is still ours to finish."""
     return (

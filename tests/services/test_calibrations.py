@@ -83,6 +83,28 @@ def test_a_cancelled_calibration_stops_at_its_next_point_and_stores_nothing(cast
     assert not Calibration.objects.exists()
 
 
+def test_a_cancelled_calibration_stops_within_a_point(cast, fleet, workload, monkeypatch):
+    job = order(cast, fleet, workload)
+    monkeypatch.setattr(calibrations, "LOOK_EVERY_S", -1.0)
+    look = calibrations.watch(jobs_running(job))
+    look(1)
+    jobs.cancel_job(acting_user=cast.ada, job=job)
+    with pytest.raises(calibrations.Stopped):
+        look(2)
+
+
+def jobs_running(job):
+    Job.objects.filter(pk=job.pk).update(state=Job.State.RUNNING)
+    return Job.objects.get(pk=job.pk)
+
+
+def test_a_row_is_looked_at_a_few_times_a_second_only(cast, fleet, workload, monkeypatch, django_assert_num_queries):
+    look = calibrations.watch(jobs_running(order(cast, fleet, workload)))
+    with django_assert_num_queries(0):
+        for dispatched in range(1000):
+            look(dispatched)
+
+
 def test_a_job_that_another_worker_took_over_stores_nothing(cast, fleet, workload, monkeypatch):
     job, plain = order(cast, fleet, workload), jobs.lock_mine
     monkeypatch.setattr(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -154,3 +155,30 @@ def test_loads_are_swept_in_rising_order_and_none_twice():
     assert [p.load_rps for p in calibrate(engine(6400), TRACE, loads=[20.0, 5.0]).points] == [5.0, 20.0]
     with pytest.raises(ValueError, match=r"loads\[1\] = 5.0: given twice"):
         calibrate(engine(6400), TRACE, loads=[5.0, 5.0])
+
+
+def test_a_checkpoint_may_stop_the_calibration_within_a_point():
+    class Enough(Exception):
+        pass
+
+    told, seen = [], []
+
+    def stop(dispatched):
+        seen.append(dispatched)
+        raise Enough
+
+    with pytest.raises(Enough):
+        calibrate(
+            engine(20_000), shared_prefix_trace(60_000), loads=[60.0], max_requests=60_000,
+            progress=lambda what, done: told.append((what, done)), checkpoint=stop,
+        )  # fmt: skip
+    assert told == [("loads", 0)]
+    assert 0 < seen[0] < 60_000
+
+
+def test_slots_keep_no_more_prefixes_than_there_are_slots():
+    slots = dataclasses.replace(engine(6400), cache_shape="slots", max_sequences=8)
+    result = calibrate(slots, TRACE, loads=[1.0, 2.0], cold_share=0.0)
+    assert result.prefix_tokens == 4 * BLOCK
+    assert 0 <= result.warm_kept <= 8
+    assert max(point.prefixes for point in result.warm_points) == 8
