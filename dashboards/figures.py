@@ -86,7 +86,7 @@ def chain(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure | 
     """Hit rate that was available, planned and delivered at a load; None where the cells did not keep it.
 
     The steps of the candidate come first, each with what was lost to the step before; then what the other policies
-    delivered on the same arrivals.
+    delivered on the same arrivals, each with its difference to the candidate.
     """
     at = {}
     for policy in data["policies"] if data["verdict"] is not None else ():
@@ -99,18 +99,17 @@ def chain(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure | 
     available, planned, delivered = (
         100 * mine[name]["mean"] if mine[name] else None for name in ("available", "planned", "delivered")
     )
-    grey, colour = FAINT[theme] if theme == "dark" else "#aab4c1", colour_of(CANDIDATE, theme)
+    grey, colour = "#64748b" if theme == "dark" else "#aab4c1", colour_of(CANDIDATE, theme)
     bars = [("Available", available, grey, "", "one cache that never evicts")]
     if planned is not None:
         bars.append(("Planned", planned, colour, "/", f"{_signed(planned - available)}: keys without a slot"))
     before = available if planned is None else planned
     change = delivered - before
-    bars.append((f"Delivered, {policy_name(CANDIDATE)}", delivered, colour, "", f"{_signed(change)} in serving"))
+    bars.append((policy_name(CANDIDATE), delivered, colour, "", f"{_signed(change)} in serving"))
     for policy in data["policies"]:
         if policy in at and policy != CANDIDATE:
             value = 100 * at[policy]["delivered"]["mean"]
-            name = f"Delivered, {policy_name(policy)}"
-            bars.append((name, value, colour_of(policy, theme), "", f"{_signed(value - delivered)} to CacheRoute"))
+            bars.append((policy_name(policy), value, colour_of(policy, theme), "", _signed(value - delivered)))
     layout = frame(theme, x_title="share of prompt tokens, %", y_title="")
     layout |= {"showlegend": False, "hovermode": "closest", "bargap": 0.3}
     layout["xaxis"]["range"] = [0, 100]

@@ -12,6 +12,8 @@ from planner.selectors.policy_names import policy_name
 Figure = dict[str, Any]
 # Pixels of the p99 plot, of one row of capacities below it, and of the axis and the legend around both.
 PLOT_HEIGHT, ROW_HEIGHT, EDGES = 230, 24, 130
+# Pixels of the other charts, and what each policy beyond three adds: on a phone the legend has a row for each.
+HEIGHT, LEGEND_ROW, LEGEND_ROWS = 320, 22, 3
 # Loads that span more than this many times the lowest stand on a logarithmic axis.
 WIDE = 8.0
 
@@ -80,9 +82,14 @@ def imbalance(data: dict[str, Any], theme: str, figure: str = "imbalance") -> Fi
     return {"data": lines, "layout": layout}
 
 
+def height(data: dict[str, Any]) -> int:
+    """Pixels of a chart with a line a policy."""
+    return HEIGHT + LEGEND_ROW * max(0, len(data["policies"]) - LEGEND_ROWS)
+
+
 def p99_height(data: dict[str, Any]) -> int:
     """Pixels of the chart of p99 and capacity."""
-    return PLOT_HEIGHT + ROW_HEIGHT * len(data["policies"]) + EDGES
+    return PLOT_HEIGHT + ROW_HEIGHT * len(data["policies"]) + EDGES + height(data) - HEIGHT
 
 
 def p99(data: dict[str, Any], theme: str) -> Figure:
@@ -149,27 +156,34 @@ def _add_capacity(
     if low is None:  # it was not run
         return
     filled = look.marker.removesuffix("-open")
-    if found["left"] or found["right"]:
+    known = not (found["left"] or found["right"])
+    half = (found["half"] or 0.0) if known else 0.0
+    loads = data["verdict"]["loads_rps"]
+    side = "left" if found["right"] or (found["low"] or left) > (loads[0] + loads[-1]) / 2 else "right"
+    if known:
+        places = [(found["mean"], filled)]
+    else:
         # Seeds that disagree are a span between both; the ends say what is known of them.
         places = [(low, f"{filled}-open" if found["left"] else filled)]
         if high != low:
             places.append((high, filled))
-    else:
-        places = [(found["mean"], filled)]
-    known = not (found["left"] or found["right"])
-    half = [found["half"] or 0.0] if known else []
+    sizes, label_at = [12.0] * len(places), 0 if side == "left" else len(places) - 1
+    if half and (end := found["mean"] + (half if side == "right" else -half)) > 0:
+        # The text stands beyond the interval, at a place of its own without a marker.
+        places.append((end, filled))
+        sizes.append(0.0)
+        label_at = 1
     x, symbols = zip(*places, strict=True)
-    centre = (found["low"] or left) > (data["verdict"]["loads_rps"][0] + data["verdict"]["loads_rps"][-1]) / 2
-    side = "left" if found["right"] or centre else "right"
-    label_at = 0 if side == "left" else len(places) - 1
     name = policy_name(policy)
     lines.append(
         {
             "type": "scatter", "mode": "lines+markers+text", "x": list(x), "y": [at] * len(x), "yaxis": "y2",
             "name": name, "showlegend": False, "cliponaxis": False,
-            "error_x": {"type": "data", "array": half, "color": colour, "thickness": 1.2, "width": 4},
+            "error_x": {"type": "data", "array": [half] + [0.0] * (len(x) - 1), "color": colour, "thickness": 1.2,
+                        "width": 4},
             "line": {"color": colour, "width": 2}, "textfont": {"color": INK[theme], "size": 12},
-            "marker": {"symbol": list(symbols), "size": 10, "color": colour, "line": {"color": colour, "width": 2}},
+            "marker": {"symbol": list(symbols), "size": sizes, "color": colour, "opacity": 1,
+                       "line": {"color": colour, "width": 0 if known else 2}},
             "text": [f"\u00a0{name} {escape(found['text'])}\u00a0" if i == label_at else "" for i in range(len(x))],
             "textposition": f"middle {side}",
             "hovertemplate": f"{escape(name)}: {escape(found['text'])} requests/s<extra></extra>",

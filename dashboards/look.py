@@ -69,9 +69,11 @@ def frame(theme: str, *, x_title: str, y_title: str) -> dict[str, Any]:
         "font": {"family": FONT, "size": 12, "color": INK[theme]},
         "legend": {
             "orientation": "h",
+            # Of the box, not of the plot: a chart is drawn once while it is narrow, where the legend takes more rows.
+            "yref": "container",
             "x": 0,
-            "y": 1.02,
-            "yanchor": "bottom",
+            "y": 0.995,
+            "yanchor": "top",
             "xanchor": "left",
             "traceorder": "reversed",
         },

@@ -127,7 +127,7 @@ app.layout = html.Div(
                     "chain",
                     "From available to delivered hits",
                     "What one cache that never evicts would have found, the part that the table could keep, and what "
-                    "was served; shares of prompt tokens, mean over seeds.",
+                    "each policy served, with its difference to CacheRoute. Shares of prompt tokens, mean over seeds.",
                     hidden=True,
                 ),
                 _card("recovery", "Hit rate over time", "", hidden=True),
@@ -160,7 +160,7 @@ def _data(pathname: str | None, search: str | None) -> dict[str, Any] | None:
 
 @app.callback(
     *(Output(name, "figure") for name in OVER_LOADS),
-    Output("p99", "style"),
+    *(Output(name, "style") for name in OVER_LOADS),
     Output("charts", "hidden"),
     Output("none", "children"),
     *(Output(f"{name}-simulated", "children") for name in OVER_LOADS),
@@ -174,7 +174,7 @@ def show_lines(pathname: str | None, search: str | None, theme: str | None) -> t
         raise PreventUpdate
     data, look = _data(pathname, search), _theme(theme)
     if data is None or data["verdict"] is None:
-        nothing = [no_update] * (len(OVER_LOADS) + 1)
+        nothing = [no_update] * (2 * len(OVER_LOADS))
         return *nothing, True, "Charts appear here when a replay has finished.", *[""] * len(OVER_LOADS)
     return (
         ladder.hit_rate(data, look, "hit_rate"),
@@ -182,7 +182,7 @@ def show_lines(pathname: str | None, search: str | None, theme: str | None) -> t
         ladder.p99(data, look),
         ladder.imbalance(data, look, "imbalance"),
         ladder.imbalance(data, look, "busy_imbalance"),
-        {"height": f"{ladder.p99_height(data)}px"},
+        *({"height": f"{ladder.p99_height(data) if name == 'p99' else ladder.height(data)}px"} for name in OVER_LOADS),
         False,
         "",
         *[_simulated(data)] * len(OVER_LOADS),
@@ -200,6 +200,7 @@ def show_lines(pathname: str | None, search: str | None, theme: str | None) -> t
     Output("chain", "style"),
     Output("chain-card", "hidden"),
     Output("recovery", "figure"),
+    Output("recovery", "style"),
     Output("recovery-card", "hidden"),
     Output("recovery-note", "children"),
     *(Output(f"{name}-simulated", "children") for name in AT_LOAD),
@@ -215,12 +216,12 @@ def show_at_load(pathname: str | None, search: str | None, theme: str | None, lo
     data, look = _data(pathname, search), _theme(theme)
     if data is None:
         labels = [""] * len(AT_LOAD)
-        return no_update, no_update, [], None, True, True, no_update, no_update, True, no_update, True, "", *labels
+        return no_update, no_update, [], None, True, True, *[no_update] * 2, True, *[no_update] * 2, True, "", *labels
     loads = _common_loads(data)
     options = [{"label": f"{at:g} requests/s", "value": f"{at:g}"} for at in loads]
     known = [option["value"] for option in options]
-    chosen = load if load in known else (known[len(known) // 2] if known else None)
-    at = loads[known.index(chosen)] if chosen in known else None
+    at = loads[known.index(load)] if load in known else data["first_shown"]
+    chosen = None if at is None else f"{at:g}"
     bars = figures.load_bars(data, look, at)
     steps = figures.chain(data, look, at)
     over_time = recovery.recovery(data, look, at)
@@ -236,6 +237,7 @@ def show_at_load(pathname: str | None, search: str | None, theme: str | None, lo
         {"height": f"{figures.chain_height(steps)}px"} if steps else no_update,
         steps is None,
         over_time or no_update,
+        {"height": f"{ladder.height(data)}px"},
         over_time is None,
         _recovery_note(data, at),
         *[_simulated(data)] * len(AT_LOAD),

@@ -9,7 +9,7 @@ from planner.selectors.audit_page import plan_timeline
 from planner.selectors.job_progress import with_progress
 from planner.selectors.plan_table import table_facts
 from planner.selectors.policy_names import CANDIDATE, in_order
-from planner.selectors.verdict_page import capacities, compared_at, event_labels, verdict_tables
+from planner.selectors.verdict_page import capacities, compared_at, event_labels, shown_load, verdict_tables
 
 # Other replays that the page links to.
 SHOWN_REPLAYS = 10
@@ -161,6 +161,7 @@ def chart_data(slug: str, number: int, replay_pk: int | None = None) -> dict[str
         "planned_imbalance": found.summary["imbalance"],
         "verdict": replay.verdict if replay else None,
         "policies": in_order(replay.policies) if replay else [],
+        "first_shown": shown_load(replay) if replay else None,
         "capacities": capacities(replay) if replay else {},
         "events": {p: event_labels(replay, p) for p in replay.policies} if replay else {},
         "simulated": simulated_parts(found, replay),

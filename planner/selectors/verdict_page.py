@@ -45,6 +45,13 @@ def compared_at(replay: Replay) -> tuple[float, Row, Row] | None:
     return at, mine[at], flat[at]
 
 
+def shown_load(replay: Replay) -> float | None:
+    """The load that charts of a single load start with: in the middle of those that most policies were run at."""
+    ran = {load: sum(load in rows_of(replay, p) for p in replay.policies) for load in rows_of(replay, CANDIDATE)}
+    most = [load for load, times in ran.items() if times == max(ran.values())]
+    return most[len(most) // 2] if most else None
+
+
 def _by_load(replay: Replay) -> list[tuple[float, str, Row, bool]]:
     """(load, policy, figures, whether it is the first of its load), load by load."""
     of = {policy: rows_of(replay, policy) for policy in in_order(replay.policies)}

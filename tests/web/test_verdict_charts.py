@@ -76,7 +76,9 @@ def test_a_known_capacity_is_a_filled_marker_without_an_arrow() -> None:
     found["capacities"]["cacheroute"] = capacity("60 ± 5", 30.0, 90.0)
     figure = ladder.p99(found, "light")
     line = drawn_capacity(figure, "CacheRoute")
-    assert (line["x"], line["marker"]["symbol"], line["error_x"]["array"]) == ([60.0], ["circle"], [5.0])
+    assert (line["x"], line["marker"]["size"], line["error_x"]["array"]) == ([60.0, 65.0], [12.0, 0.0], [5.0, 0.0])
+    assert line["marker"]["symbol"][0] == "circle"
+    assert line["text"] == ["", "\u00a0CacheRoute 60 ± 5\u00a0"]
     assert not arrows(figure)
 
 
@@ -116,6 +118,13 @@ def test_a_policy_that_was_not_run_has_no_capacity_and_one_load_more_than_anothe
     assert titles == ["Planned (CacheRoute)", "Replayed, CacheRoute"]
 
 
+def test_charts_grow_with_their_legend_so_that_it_leaves_room_on_a_phone() -> None:
+    few, many = data(), data(policies=[f"p{i}" for i in range(9)])
+    assert ladder.height(few) == 320
+    assert ladder.height(many) >= 320 + 6 * 19  # a row of the legend has 19 pixels
+    assert ladder.p99_height(many) - ladder.p99_height(few) >= 7 * ladder.ROW_HEIGHT + 6 * 19
+
+
 def test_figures_that_a_verdict_lacks_are_left_out_of_their_line() -> None:
     found = data()
     figure = ladder.imbalance(found, "light", "busy_imbalance")
@@ -141,11 +150,11 @@ def test_the_chain_says_at_each_step_what_was_lost() -> None:
     assert bars["x"] == pytest.approx([85, 60, 55, 20])
     notes = [note["text"] for note in figure["layout"]["annotations"]]
     assert [n.split("</b>")[0] for n in notes] == [
-        "<b>Available 85.0%", "<b>Planned 60.0%", "<b>Delivered, CacheRoute 55.0%", "<b>Delivered, Flat-LB 20.0%",
+        "<b>Available 85.0%", "<b>Planned 60.0%", "<b>CacheRoute 55.0%", "<b>Flat-LB 20.0%",
     ]  # fmt: skip
     assert "−25.0 points: keys without a slot" in notes[1]
     assert "−5.0 points in serving" in notes[2]
-    assert "−35.0 points to CacheRoute" in notes[3]
+    assert "−35.0 points" in notes[3]
     assert figures.chain_height(figure) > 4 * 30
 
 
