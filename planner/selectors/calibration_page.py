@@ -89,7 +89,10 @@ def _facts(calibration: Calibration) -> list[tuple[str, Any]]:
         ("File", found.get("source_name")),
         ("sha256", found.get("source_sha256")),
         ("Workload", found.get("workload_name")),
-        ("Share of it", f"what one of {found['destinations']} destinations gets" if found.get("destinations") else None),
+        (
+            "Share of it",
+            f"what one of {found['destinations']} destinations gets" if found.get("destinations") else None,
+        ),
         ("Requests", "synthetic, made from rates" if synthetic else "of its trace" if "seed" in found else None),
         ("Warm prefix", f"{found['prefix_tokens']:,} tokens" if found.get("prefix_tokens") else None),
         ("Cold requests", f"{found['cold_share']:.1%} in the trials of W" if "cold_share" in found else None),

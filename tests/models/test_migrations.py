@@ -9,7 +9,7 @@ from django.db.migrations.exceptions import IrreversibleError
 from django.db.migrations.recorder import MigrationRecorder
 
 from planner.models import Plan, Study
-from planner.services import studies
+from planner.services import calibrations, studies
 from planner.tasks import run_study
 from tests import factories as make
 
@@ -78,3 +78,12 @@ def test_weights_out_of_bounds_are_mended_counted_and_shown(cast, fleet, capsys)
     migrate("0004")
     assert "3 destinations had a weight outside" in capsys.readouterr().out
     assert list(fleet.destinations.values_list("weight", "version")) == [(1.0, 2), (100.0, 2), (0.01, 2), (2.5, 1)]
+
+
+def test_undoing_jobs_of_calibrations_is_refused_while_there_are_some_and_changes_nothing(cast, fleet):
+    calibrations.order_calibration(acting_user=cast.ada, fleet=fleet, workload=make.make_workload(cast, fleet))
+    migrate("0005")
+    before = schema()
+    with pytest.raises(IrreversibleError, match="1 jobs of calibrations and fits and 0 fitted serving profiles"):
+        migrate("0004")
+    assert schema() == before
