@@ -12,7 +12,7 @@ from planner.routing.policies.base import CANDIDATES, EVERYTHING
 from planner.simulation.cache import drop_cache, eviction_tokens, found_tokens
 from planner.simulation.compiled import inline, inner, outer
 from planner.simulation.faults import CLOSE, DIE, OPEN, PLAN, REVIVE, SPEED, Timeline
-from planner.simulation.scheduler import advance, enqueue, interrupt_leap
+from planner.simulation.scheduler import advance, enqueue, interrupt_leap, settle
 from planner.simulation.slots import found_in_slots
 from planner.simulation.state import FOREVER, Engine, Index, World, blocks_for, full_blocks
 
@@ -70,10 +70,13 @@ def _count_use(world: World, signals: Signals, r: Index, q: Index, one: Index) -
 
 
 @inner
-def _see_everything(world: World, engine: Engine, tables: DispatchTables, signals: Signals, q: Index) -> None:
+def _see_everything(
+    world: World, engine: Engine, tables: DispatchTables, signals: Signals, q: Index, time: float
+) -> None:
     """What the rules that look at the caches of all destinations read."""
     for at in range(signals.counts[0]):
         r = signals.open[at]
+        settle(world, engine, r, time)
         signals.matched[r] = _found(world, engine, r, q)
         if tables.window_s > 0:
             signals.known[r] = _known(world, engine, r, q)
@@ -147,6 +150,7 @@ def _move_waiting(
         other = _other_candidate(world, tables, r, q)
         goes = False
         if other != r and signals.is_open[other] and world.moved[q] == 0 and world.made[q] == 0:
+            settle(world, engine, other, time)
             found = _found(world, engine, other, q)
             there = world.pending[other] + world.prompt[q] - found
             goes = there < ahead and time - world.arrival[q] + there * token_s <= slo_s
@@ -219,16 +223,18 @@ def _choose(
     progress: Progress,
     rng: NDArray[np.uint64],
     q: Index,
+    time: float,
 ) -> Index:
     """The destination of request ``q``, all that the rule looks at being up to date."""
     if tables.looks < CANDIDATES:
         return progress.visit[0]
     if tables.needs_cache:
         if tables.looks == EVERYTHING:
-            _see_everything(world, engine, tables, signals, q)
+            _see_everything(world, engine, tables, signals, q, time)
         else:
             for at in range(signals.counts[1]):
                 other = signals.candidates[at]
+                settle(world, engine, other, time)
                 signals.matched[other] = _found(world, engine, other, q)
     r = choose(tables, signals, world.key[q], rng)
     if tables.window_s > 0 and q >= progress.oldest[0]:
@@ -434,7 +440,7 @@ def run(
                 _move_waiting(world, engine, tables, signals, signals.candidates[at], time, from_s)
             act = DISPATCH
         else:
-            r = _choose(world, engine, tables, signals, progress, rng, q)
+            r = _choose(world, engine, tables, signals, progress, rng, q, time)
             if tables.look_back > 0 and _both_overloaded(world, tables, signals):
                 act = MOVE
             _send(world, engine, tables, r, q, time, from_s, world.prompt[q] - signals.matched[r])

@@ -18,7 +18,7 @@ from planner.simulation.compiled import inline, inner
 from planner.simulation.slots import release_slot, take_slot
 from planner.simulation.state import FOREVER, Engine, Index, World, blocks_for
 
-__all__ = ["advance", "enqueue", "interrupt_leap"]
+__all__ = ["advance", "enqueue", "interrupt_leap", "settle"]
 
 
 @inline
@@ -201,6 +201,24 @@ def _start(world: World, engine: Engine, r: Index, measured: bool) -> None:
     replica.busy = 1
 
 
+@inner
+def _grow(world: World, engine: Engine, r: Index, clock: Index) -> None:
+    """Take the blocks that the decoding sequences need to get to ``clock``."""
+    replica = world.replicas[r]
+    replica.next_block = FOREVER
+    for at in range(replica.batch):
+        sequence = world.running[r, at]
+        if sequence.computed < sequence.target:
+            continue
+        if sequence.next_block < clock:
+            taken = blocks_for(engine, clock - sequence.next_block)
+            sequence.next_block += taken * engine.block_tokens
+            sequence.private += taken
+            replica.private += taken
+        replica.next_block = min(replica.next_block, sequence.next_block)
+    make_room(world, engine, r)
+
+
 @inline
 def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> None:
     """Apply the iteration (or leap) that ends at ``end``."""
@@ -214,17 +232,8 @@ def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> No
     clock = replica.clock
     if replica.filling == 0 and clock < replica.next_end and clock <= replica.next_block:
         return
-    grown = False
-    for at in range(replica.batch):  # before anything is given back: blocks of this leap were taken during it
-        sequence = world.running[r, at]
-        if sequence.computed == sequence.target and sequence.next_block < clock:
-            taken = blocks_for(engine, clock - sequence.next_block)
-            sequence.next_block += taken * engine.block_tokens
-            sequence.private += taken
-            replica.private += taken
-            grown = True
-    if grown:
-        make_room(world, engine, r)
+    if clock > replica.next_block:
+        _grow(world, engine, r, clock)  # before anything is given back: these blocks were taken during the leap
     kept = 0
     replica.next_end = FOREVER
     replica.next_block = FOREVER
@@ -262,12 +271,9 @@ def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> No
     replica.batch = kept
 
 
-@inner
-def interrupt_leap(world: World, r: Index, time: float) -> None:
-    """Shorten a leap to the first boundary at or after ``time``, where something can change."""
-    replica = world.replicas[r]
-    if replica.busy == 0 or replica.steps == 1:
-        return
+@inline
+def _steps_to(replica: Index, time: float) -> Index:
+    """Iterations of the leap under way that start before ``time``: up to the first boundary at or after it."""
     first, growth = replica.first_s, replica.growth_s
     ahead = time - replica.now
     # steps * first + growth / 2 * steps (steps - 1) = ahead, for the steps; rounding is mended below.
@@ -278,6 +284,26 @@ def interrupt_leap(world: World, r: Index, time: float) -> None:
         steps -= 1
     while steps < replica.steps and replica.now + _span(replica, steps) < time:
         steps += 1
+    return steps
+
+
+@inner
+def settle(world: World, engine: Engine, r: Index, time: float) -> None:
+    """Take the blocks that a leap under way has used by ``time``, for those who look at the cache meanwhile."""
+    replica = world.replicas[r]
+    if replica.busy and replica.steps > 1 and replica.clock + replica.steps > replica.next_block:
+        clock = replica.clock + _steps_to(replica, time)
+        if clock > replica.next_block:
+            _grow(world, engine, r, clock)
+
+
+@inline
+def interrupt_leap(world: World, r: Index, time: float) -> None:
+    """Shorten a leap to the first boundary at or after ``time``, where something can change."""
+    replica = world.replicas[r]
+    if replica.busy == 0 or replica.steps == 1:
+        return
+    steps = _steps_to(replica, time)
     if steps < replica.steps:
         replica.steps = steps
         replica.end = replica.now + _span(replica, steps)

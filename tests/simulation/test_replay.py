@@ -49,15 +49,15 @@ def test_replay_equals_the_plain_model(
 
 
 @settings(max_examples=100, deadline=None)
-@given(**WORKLOADS, policy=st.sampled_from(["flat-lb", "sticky", "hash"]))
+@given(**WORKLOADS, policy=st.sampled_from(sorted(POLICIES)))
 def test_leaping_and_stepping_agree_to_a_nanosecond(
     seed, requests, load, cache_tokens, max_sequences, max_batched_tokens, policy
 ):
     trace = random_trace(seed, requests, load=load)
     profile = small_profile(cache_tokens, max_sequences=max_sequences, max_batched_tokens=max_batched_tokens)
-    leap, step = (
-        replay(trace, policy=policy, destinations=3, profile=profile, seed=seed, step=s) for s in (False, True)
-    )
+    table = build_table(np.bincount(trace.key, minlength=6) / 10, destinations=3, q_cap=0.2, slots=9)
+    run = {"policy": policy, "destinations": 3, "profile": profile, "table": table, "seed": seed}
+    leap, step = (replay(trace, **run, step=s) for s in (False, True))
     assert leap.destination.tolist() == step.destination.tolist()
     assert leap.cached_tokens.tolist() == step.cached_tokens.tolist()
     np.testing.assert_allclose(leap.latency_s, step.latency_s, rtol=0, atol=1e-9)
