@@ -75,9 +75,9 @@ def test_a_build_whose_worker_is_killed_is_done_once_by_another(client, cast, fl
 
 
 def start_long_replay(cast, fleet):
-    """A replay whose cells take a good part of a second each, for the requests are synthesised from the rates."""
+    """A replay whose cells take a good part of a second each; its requests are synthesised from the rates."""
     plan = make.built_plan(cast, fleet, workload=make.make_workload(cast, fleet, with_trace=False))
-    row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **{**make.REPLAY, "requests": 60_000})
+    row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **{**make.REPLAY, "requests": 400_000})
     return plan, row, job
 
 
