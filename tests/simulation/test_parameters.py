@@ -1,0 +1,125 @@
+"""Every parameter of every policy changes what a replay gives, and what the policies promise of traffic holds."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.routing import POLICIES, build_table
+from planner.routing.policies.chwbl import CHWBL
+from planner.routing.policies.dualmap import DualMap
+from planner.routing.policies.preble import Preble
+from planner.routing.policies.sticky import Sticky
+from planner.simulation import EngineProfile, Fault, Trace, replay
+from planner.simulation.synthetic import source_rate_shape, synthetic_trace
+from tests.simulation.workloads import random_trace, small_profile
+
+SERVEGEN = Path(__file__).resolve().parents[3] / "shared" / "data" / "servegen"
+
+CHANGES = {
+    Sticky: {"vnodes": 20},
+    CHWBL: {"vnodes": 20, "load_factor": 2.0},
+    DualMap: {"slo_s": 0.3, "vnodes": 20, "look_back": 0},
+    Preble: {"window_s": 3.0, "exploit_share": 0.9, "rebalance": 1.0, "by_history": True},
+}
+
+
+@pytest.fixture(scope="module")
+def crowded():
+    """A trace under which queues form, prefixes are shared and caches are small."""
+    return random_trace(7, 3000, load=45.0, keys=40)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, field.name) for kind in CHANGES for field in fields(kind)],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_each_parameter_changes_the_replay(crowded, kind, name):
+    run = {"destinations": 6, "profile": small_profile(200), "warmup": 0}
+    plain, other = kind(), replace(kind(), **{name: CHANGES[kind][name]})
+    if kind is DualMap and name == "look_back":  # moves need both candidates beyond the budget
+        plain, other = DualMap(slo_s=0.5), DualMap(slo_s=0.5, look_back=0)
+    results = [replay(crowded, policy=policy, **run) for policy in (plain, other)]
+    assert results[0].latency_s.tobytes() != results[1].latency_s.tobytes()
+
+
+def test_policies_without_parameters_have_none():
+    listed = {type(policy) for policy in POLICIES.values()}
+    assert {kind for kind in listed if fields(kind)} == set(CHANGES)
+
+
+def test_dualmap_moves_waiting_requests_to_where_they_are_served_sooner(crowded):
+    run = {"destinations": 6, "profile": small_profile(200), "warmup": 0}
+    slo = 0.5
+    stay = replay(crowded, policy=DualMap(slo_s=slo, look_back=0), **run)
+    move = replay(crowded, policy=DualMap(slo_s=slo), **run)
+    assert np.isfinite(move.latency_s).all()
+    assert move.p(99) < stay.p(99)
+
+
+def test_preble_forgets_what_was_before_its_window():
+    trace = Trace(np.array([0.0, 50.0]), np.array([0, 1]), [[1, 2], [3, 4]], np.full(2, 32), np.ones(2, int), 16)
+    run = {"destinations": 2, "profile": EngineProfile("p", 10_000, 1000.0, 0.01), "warmup": 0}
+    # What the first missed still counts as load on 0, or does not any more; ties go to the lower index.
+    assert replay(trace, policy=Preble(window_s=60.0), **run).destination.tolist() == [0, 1]
+    assert replay(trace, policy=Preble(window_s=40.0), **run).destination.tolist() == [0, 0]
+
+
+def test_preble_50_matches_what_was_sent_and_evicted_since():
+    # 0 takes a, then b, whose tail pushes a's blocks out of the cache; 1 takes c; then a comes again.
+    rows = [[1, 2, 3, 4], list(range(10, 17)), [30, 31], [1, 2, 3, 4]]
+    tokens = np.array([64, 112, 32, 64])
+    trace = Trace(np.array([0.0, 5.0, 8.0, 10.0]), np.array([0, 1, 2, 0]), rows, tokens, np.ones(4, int), 16)
+    run = {"destinations": 2, "profile": EngineProfile("p", 112, 1000.0, 0.01), "warmup": 0}
+    drains = [Fault("drain", 1, 0.0, 7.0), Fault("drain", 0, 7.0, 9.0)]
+    by_history, by_cache = (
+        replay(trace, policy=Preble(by_history=h, rebalance=1e9), faults=drains, **run) for h in (True, False)
+    )
+    assert by_history.destination.tolist() == [0, 0, 1, 0]
+    assert by_cache.destination.tolist() == [0, 0, 1, 1]
+    assert by_history.cached_tokens[3] == 0
+
+
+def test_leaping_takes_a_twentieth_of_the_iterations_at_256_output_tokens():
+    trace = synthetic_trace(
+        source_rate_shape(200), requests=3000, active_keys=200, load_rps=20.0, output_tokens=256.0, seed=1
+    )
+    profile = EngineProfile("p", 400_000, 12_000.0, 0.0105, 4e-5, 2e-8)
+    leap, step = (replay(trace, policy="flat-lb", destinations=30, profile=profile, step=s) for s in (False, True))
+    assert step.iterations >= 20 * leap.iterations
+    np.testing.assert_allclose(leap.latency_s, step.latency_s, rtol=0, atol=1e-9)
+
+
+def test_strict_affinity_cannot_balance_one_heavy_client_and_replicas_can():
+    """ServeGen m-mid on 8 destinations: one client is 52% of the traffic, so max/mean cannot be below 4.18."""
+    file = SERVEGEN / "language__m-mid.client_rates.csv.gz"
+    if not file.exists():
+        pytest.skip(f"{file} is not there")
+    total: dict[str, float] = {}
+    with gzip.open(file, "rt") as lines:
+        for row in csv.DictReader(lines):
+            total[row["client_id"]] = total.get(row["client_id"], 0.0) + float(row["rate_rps"])
+    rates = np.array(list(total.values()))
+    rates *= 100 / rates.sum()
+    assert rates.max() / rates.sum() * 8 == pytest.approx(4.18, abs=0.01)
+    strict = build_table(rates, destinations=8, q_cap=rates.max(), slots=8 * len(rates))
+    shared = build_table(rates, destinations=8, q_cap=3.0, slots=8 * len(rates))
+    assert strict.imbalance == pytest.approx(4.18, abs=0.01)
+    assert shared.imbalance < 1.02
+
+    rng = np.random.default_rng(1)
+    n = 20_000
+    key = rng.choice(len(rates), n, p=rates / rates.sum())
+    trace = Trace(np.arange(n) / 100, key, [[k] for k in key], np.full(n, 16), np.full(n, 30), 16)
+    profile = EngineProfile("p", None, 1e5, 0.01)
+    run = {"policy": "cacheroute", "destinations": 8, "profile": profile}
+    assert replay(trace, **run, table=strict).imbalance == pytest.approx(4.18, rel=0.03)
+    assert replay(trace, **run, table=shared).imbalance < 1.1
+    for policy in ("sticky", "hash"):
+        assert replay(trace, policy=policy, destinations=8, profile=profile).imbalance > 4.0
