@@ -36,7 +36,7 @@ def warm_up(**_: Any) -> None:
     """
     import numpy as np
 
-    from planner.routing import build_table, replan
+    from planner.routing import POLICIES, build_table, replan
     from planner.simulation import PROFILES, Blocks, Trace, replay
 
     table = build_table(np.array([3.0, 2.0, 1.0]), destinations=2, q_cap=2.0, slots=4)
@@ -61,8 +61,8 @@ def warm_up(**_: Any) -> None:
         block_tokens=16,
     )
     profile = next(iter(PROFILES.values()))
-    for policy in ("flat-lb", "sticky", "cacheroute"):
-        replay(trace, policy=policy, destinations=2, profile=profile, table=table if policy == "cacheroute" else None)
+    for policy in POLICIES.values():
+        replay(trace, policy=policy, destinations=2, profile=profile, table=table if policy.needs_table else None)
 
 
 @worker_ready.connect
