@@ -54,11 +54,13 @@ def order_plan(
     rights.require(acting_user, rights.PLAN)
     # Before the lock: falling back takes it too, and must not wait for a large file.
     plan_options.check_workload(fleet, workload, **options)
-    fleet = lock(Fleet, fleet.pk)
-    parameters = plan_options.checked(fleet=fleet, calibration=calibration, incumbent=incumbent, **options)
     if replay is not None:
         from planner.services import replays
 
+        replays.check_requests(workload, **replay)
+    fleet = lock(Fleet, fleet.pk)
+    parameters = plan_options.checked(fleet=fleet, calibration=calibration, incumbent=incumbent, **options)
+    if replay is not None:
         # Refused now, while somebody is looking, and not after the build.
         replays.check_options(Plan(fleet=fleet, calibration=calibration, parameters=parameters), **replay)
     latest = fleet.plans.aggregate(n=Max("number"))["n"] or 0

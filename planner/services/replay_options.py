@@ -144,10 +144,19 @@ def _what_if(given: dict[str, Any], faults: list[Any], switched: dict[str, Any] 
     return reasons + [f"other parameters of {name}" for name in (CANDIDATE, BASELINE) if given.get(name)]
 
 
-def check_requests(workload: Workload, chosen: dict[str, Any]) -> dict[str, Any] | None:
-    """Check the options against the requests that there are; how requests are made where there is no trace.
+def check_requests(
+    workload: Workload,
+    *,
+    requests: int = 20_000,
+    warmup: float = 0.2,
+    arrivals: str = "poisson",
+    run_length: int | None = None,
+    **_: Any,
+) -> dict[str, Any] | None:
+    """Check options against the requests that there are; how requests are made where there is no trace.
 
-    Reads rates or arrivals from storage: never call it with the fleet locked, for which falling back would wait.
+    Other options of `check_options` are left to it. Reads rates or arrivals from storage: never call it with the
+    fleet locked, for which falling back would wait.
 
     Raises
     ------
@@ -157,22 +166,22 @@ def check_requests(workload: Workload, chosen: dict[str, Any]) -> dict[str, Any]
     if workload.trace_id is not None and workload.request_count < 1:
         raise Invalid(f"workload {workload.name} has a trace without requests", field="plan")
     try:
-        synthetic = traces.synthetic_settings(workload, chosen["requests"])
+        synthetic = traces.synthetic_settings(workload, requests)
     except ValueError as error:
         raise Invalid(str(error), field="plan") from error
-    count = chosen["requests"] if synthetic else min(chosen["requests"], workload.request_count)
-    measured = count - int(chosen["warmup"] * count)
+    count = requests if synthetic else min(requests, workload.request_count)
+    measured = count - int(warmup * count)
     if measured < MIN_MEASURED:
         raise Invalid(
             f"of {count:,} requests {measured:,} are left after the warm-up; {MIN_MEASURED} at least are measured",
             field="warmup" if count >= MIN_MEASURED else "requests",
         )
-    if chosen["run_length"] is not None and chosen["run_length"] >= count:
+    if run_length is not None and run_length >= count:
         raise Invalid(f"{count:,} requests have {count - 1:,} gaps, no run of that length", field="run_length")
-    if chosen["arrivals"] in ("scaled", "bootstrap") and traces.span_s(workload, synthetic, count) <= 0:
+    if arrivals in ("scaled", "bootstrap") and traces.span_s(workload, synthetic, count) <= 0:
         raise Invalid(
             f"the first {count:,} requests of {workload.name} arrive at one instant: there are no gaps to "
-            f"{'scale' if chosen['arrivals'] == 'scaled' else 'draw from'}; take poisson or gamma arrivals",
+            f"{'scale' if arrivals == 'scaled' else 'draw from'}; take poisson or gamma arrivals",
             field="arrivals",
         )
     return synthetic

@@ -54,7 +54,7 @@ def start_replay(
     # Neither a plan's inputs nor its workload change, so this needs no lock, and reads files.
     chosen = check_options(plan, **options)
     assert plan.workload is not None  # a database constraint of this kind of plan
-    synthetic = check_requests(plan.workload, chosen)
+    synthetic = check_requests(plan.workload, **chosen)
     return _start(acting_user, plan, expected_version, chosen, synthetic)
 
 

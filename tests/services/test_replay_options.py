@@ -130,6 +130,15 @@ def test_options_are_refused_when_a_plan_is_ordered_with_them(cast, fleet):
     assert not fleet.plans.filter(kind="cacheroute").exists()
 
 
+def test_a_plan_is_not_ordered_with_a_replay_that_its_workload_cannot_serve(cast, fleet):
+    workload = workloads.store_workload(
+        acting_user=cast.ada, fleet=fleet, parsed=parsed(None, 3, rates=np.zeros(3)), name="silent"
+    )
+    with pytest.raises(Invalid, match="no requests to replay"):
+        make.order_plan(cast, fleet, workload=workload, replay={})
+    assert not fleet.plans.filter(kind="cacheroute").exists()
+
+
 def test_fewer_requests_than_the_warm_up_needs_are_refused(cast, fleet):
     plan = plan_of(cast, fleet, trace_at(np.arange(100.0)))
     with pytest.raises(Invalid, match=f"of 100 requests 10 are left after the warm-up; {MIN_MEASURED}") as refusal:
