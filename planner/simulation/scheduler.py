@@ -287,7 +287,7 @@ def _steps_to(replica: Index, time: float) -> Index:
     return steps
 
 
-@inner
+@inline
 def settle(world: World, engine: Engine, r: Index, time: float) -> None:
     """Take the blocks that a leap under way has used by ``time``, for those who look at the cache meanwhile."""
     replica = world.replicas[r]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfinv, ndtri
 
@@ -168,13 +169,29 @@ def _blocks(drawn: NDArray[np.int64], shared_of: NDArray[np.int64], count: NDArr
     """Number the blocks: those shared by a key first, key by key, then every request's own."""
     offsets = np.concatenate(([0], np.cumsum(count)))
     first_shared = np.concatenate(([0], np.cumsum(shared_of)))
-    own = count - shared_of[drawn]
-    first_own = first_shared[-1] + np.concatenate(([0], np.cumsum(own)[:-1]))
-    position = np.arange(offsets[-1]) - np.repeat(offsets[:-1], count)
-    shared = np.repeat(shared_of[drawn], count)
-    in_prefix = position < shared
-    start = np.where(in_prefix, np.repeat(first_shared[:-1][drawn], count), np.repeat(first_own, count) - shared)
-    return Blocks(offsets, start + position)
+    ids = np.empty(offsets[-1], dtype=np.int64)
+    _fill(ids, offsets, drawn, shared_of, first_shared)
+    return Blocks(offsets, ids)
+
+
+@njit(cache=True, nogil=True)
+def _fill(
+    ids: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    drawn: NDArray[np.int64],
+    shared_of: NDArray[np.int64],
+    first_shared: NDArray[np.int64],
+) -> None:
+    own = first_shared[-1]
+    for q in range(len(drawn)):
+        shared = shared_of[drawn[q]]
+        for at in range(offsets[q], offsets[q + 1]):
+            position = at - offsets[q]
+            if position < shared:
+                ids[at] = first_shared[drawn[q]] + position
+            else:
+                ids[at] = own
+                own += 1
 
 
 def _draw(lengths: Lengths, n: int, stream: np.random.Generator) -> NDArray[np.int64]:
