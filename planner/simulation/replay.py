@@ -72,7 +72,8 @@ def replay(
     switches : sequence of PlanSwitch
         Tables that take the place of ``table``, in order of time.
     checkpoint : callable, optional
-        Called with the number of requests dispatched so far, some times a second; what it raises ends the replay.
+        Called with the number of requests dispatched so far, some times a second and after the last; what it raises
+        ends the replay.
 
     Raises
     ------
@@ -149,8 +150,9 @@ def _by_stretches(play: Callable[[int, int], None], n: int, checkpoint: Callable
     called = time.monotonic()
     for first in range(0, n, STRETCH):
         play(first, min(n, first + STRETCH))
-        if time.monotonic() - called > 0.05:
-            checkpoint(min(n, first + STRETCH))
+        done = min(n, first + STRETCH)
+        if done == n or time.monotonic() - called > 0.05:
+            checkpoint(done)
             called = time.monotonic()
 
 

@@ -14,7 +14,14 @@ from scipy.special import erfinv, ndtri
 
 from planner.simulation.trace import Blocks, Trace
 
-__all__ = ["Lengths", "source_rate_shape", "synthetic_key_names", "synthetic_tenants", "synthetic_trace"]
+__all__ = [
+    "Lengths",
+    "blocks_from_lengths",
+    "source_rate_shape",
+    "synthetic_key_names",
+    "synthetic_tenants",
+    "synthetic_trace",
+]
 
 
 class Lengths(NamedTuple):
@@ -131,6 +138,43 @@ def synthetic_trace(
         output_tokens=_draw(output_of, requests, streams[4]),
         block_tokens=block_tokens,
     )
+
+
+def blocks_from_lengths(
+    key: ArrayLike, prompt_tokens: ArrayLike, prefix_tokens: ArrayLike, *, block_tokens: int = 512
+) -> Blocks:
+    """Make the blocks of requests that came without any, from the length of each key's prefix.
+
+    As in `synthetic_trace`: requests of a key share the full blocks of its prefix (of a prompt that is shorter, as
+    many as it has) and nothing else. What comes of them is synthetic, and has to be called so.
+
+    Parameters
+    ----------
+    key, prompt_tokens : int64[n]
+        Key and prompt length of each request.
+    prefix_tokens : int64[B]
+        Tokens that all prompts of a key have in common, >= 0; known or assumed.
+    block_tokens : int
+        Tokens in a block.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and the first bad index.
+    """
+    _at_least_one("block_tokens", block_tokens)
+    prefix, drawn, prompt = (np.asarray(a, dtype=np.int64) for a in (prefix_tokens, key, prompt_tokens))
+    if drawn.shape != prompt.shape or drawn.ndim != 1:
+        raise ValueError(f"prompt_tokens: expected one for each of {drawn.size} keys, got shape {prompt.shape}")
+    for name, values, bad, want in (
+        ("prefix_tokens", prefix, prefix < 0, "at least 0"),
+        ("prompt_tokens", prompt, prompt < 1, "at least 1"),
+        ("key", drawn, (drawn < 0) | (drawn >= len(prefix)), f"an index below {len(prefix)}"),
+    ):
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise ValueError(f"{name}[{at}] = {values[at]}: expected {want}")
+    return _blocks(drawn, prefix // block_tokens, -(-prompt // block_tokens))
 
 
 def synthetic_key_names(n: int) -> list[str]:

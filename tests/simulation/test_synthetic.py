@@ -1,6 +1,7 @@
 """Synthetic workloads: the source's rate shape, shared prefixes, the same bytes from the same seed."""
 
 import hashlib
+import itertools
 import time
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from planner.simulation.synthetic import (
     Lengths,
+    blocks_from_lengths,
     source_rate_shape,
     synthetic_key_names,
     synthetic_tenants,
@@ -224,3 +226,28 @@ def test_tenants_come_from_the_seed_and_cover_all():
     assert set(tenants) == {f"tenant-{i:02d}" for i in range(12)}
     with pytest.raises(ValueError, match="tenants"):
         synthetic_tenants(5, tenants=0, seed=1)
+
+
+def test_requests_without_blocks_get_them_from_the_prefix_of_their_key():
+    blocks = blocks_from_lengths([0, 1, 0, 0], [100, 40, 64, 20], [70, 0], block_tokens=16)
+    rows = [blocks.ids[a:b].tolist() for a, b in itertools.pairwise(blocks.offsets)]
+    assert [len(row) for row in rows] == [7, 3, 4, 2]
+    assert rows[0][:4] == rows[2] == [0, 1, 2, 3]  # 70 tokens fill four blocks
+    assert rows[3] == [0, 1]  # a prompt shorter than the prefix
+    own = rows[0][4:] + rows[1]
+    assert len(set(own)) == len(own) == 6
+    assert min(own) > 3
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (([0, 2], [5, 5], [1, 1]), r"key\[1\] = 2: expected an index below 2"),
+        (([0, 1], [5, 0], [1, 1]), r"prompt_tokens\[1\] = 0"),
+        (([0, 1], [5, 5], [1, -1]), r"prefix_tokens\[1\] = -1"),
+        (([0, 1], [5], [1, 1]), "prompt_tokens: expected one for each of 2 keys"),
+    ],
+)
+def test_lengths_that_give_no_blocks_are_refused(args, message):
+    with pytest.raises(ValueError, match=message):
+        blocks_from_lengths(*args)
