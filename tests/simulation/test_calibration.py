@@ -173,7 +173,7 @@ def test_a_checkpoint_may_stop_the_calibration_within_a_point():
             progress=lambda what, done: told.append((what, done)), checkpoint=stop,
         )  # fmt: skip
     assert told == [("loads", 0)]
-    assert 0 < seen[0] < 60_000
+    assert 0 < seen[0] <= 60_000  # one point has as many, and none was finished
 
 
 def test_slots_keep_no_more_prefixes_than_there_are_slots():
