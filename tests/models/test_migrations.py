@@ -9,7 +9,7 @@ from django.db.migrations.exceptions import IrreversibleError
 from django.db.migrations.recorder import MigrationRecorder
 
 from planner.models import Plan, Study
-from planner.services import calibrations, studies
+from planner.services import calibrations, replays, studies
 from planner.tasks import run_study
 from tests import factories as make
 
@@ -86,4 +86,15 @@ def test_undoing_jobs_of_calibrations_is_refused_while_there_are_some_and_change
     before = schema()
     with pytest.raises(IrreversibleError, match="1 jobs of calibrations and fits and 0 fitted serving profiles"):
         migrate("0004")
+    assert schema() == before
+
+
+def test_undoing_options_of_replays_is_refused_while_older_code_would_take_a_what_if_for_evidence(cast, fleet):
+    plan = make.built_plan(cast, fleet)
+    fault = {"kind": "down", "destination": "d1", "start": 0.5}
+    replays.start_replay(acting_user=cast.ada, plan=plan, loads_rps=[4.0], seeds=[1], requests=500, faults=[fault])
+    migrate()
+    before = schema()
+    with pytest.raises(IrreversibleError, match="1 replays with faults or a plan switch"):
+        migrate("0005")
     assert schema() == before
