@@ -36,8 +36,10 @@ def warm_up(**_: Any) -> None:
     """
     import numpy as np
 
+    from planner.analysis import available_tokens
     from planner.routing import POLICIES, build_table, replan
-    from planner.simulation import PROFILES, Blocks, Trace, replay
+    from planner.simulation import PROFILES, replay
+    from planner.simulation.synthetic import synthetic_trace
 
     table = build_table(np.array([3.0, 2.0, 1.0]), destinations=2, q_cap=2.0, slots=4)
     replan(table, np.array([1.0, 2.0, 3.0]), q_cap=2.0, slots=4, max_imbalance_factor=1.0)
@@ -52,14 +54,8 @@ def warm_up(**_: Any) -> None:
         tenants=[0, 0, 1],
         tenant_quota=[1, 1],
     )
-    trace = Trace(
-        arrival_s=np.array([0.0, 0.1]),
-        key=np.array([0, 1]),
-        blocks=Blocks.from_lists([[1], [2]]),
-        prompt_tokens=np.array([8, 8]),
-        output_tokens=np.array([1, 1]),
-        block_tokens=16,
-    )
+    trace = synthetic_trace([3.0, 2.0, 1.0], requests=2, active_keys=3, load_rps=1.0, seed=1)
+    available_tokens(*trace.blocks, trace.prompt_tokens, trace.block_tokens)
     profile = next(iter(PROFILES.values()))
     for policy in POLICIES.values():
         replay(trace, policy=policy, destinations=2, profile=profile, table=table if policy.needs_table else None)

@@ -38,7 +38,7 @@ WORKER = (
 )
 BEAT = "celery -A cacheroute_web beat"
 WEB_SECONDS = 90.0  # until the page must answer
-WORKER_SECONDS = 120.0  # until the worker must be ready: kernels compile at the first start
+WORKER_SECONDS = 300.0  # until the worker must be ready: kernels compile at the first start
 
 
 class Stopped(Exception):

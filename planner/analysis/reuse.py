@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 __all__ = ["AvailableHit", "PromptBlocks", "reuse"]
@@ -60,36 +59,21 @@ class AvailableHit:
 def reuse(trace: PromptBlocks) -> AvailableHit:
     """Measure the reuse that a trace offers.
 
-    A hit is the longest leading run of blocks seen before; a part-filled last block counts with its tokens.
-    Rates are 0.0 for an empty trace.
+    What counts as a hit: see `available_tokens`. Rates are 0.0 for an empty trace.
 
     Parameters
     ----------
     trace : Trace
         Anything with ``blocks`` (offsets int64[n + 1], ids), ``prompt_tokens`` int64[n] and ``block_tokens``.
     """
-    blocks, inverse, counts = np.unique(trace.blocks.ids, return_inverse=True, return_counts=True)
-    runs = _leading_runs(np.asarray(trace.blocks.offsets), inverse.astype(np.int64), len(blocks))
-    cached = np.minimum(trace.prompt_tokens, runs * trace.block_tokens)
+    _, counts = np.unique(trace.blocks.ids, return_counts=True)
+    cached = available_tokens(*trace.blocks, trace.prompt_tokens, trace.block_tokens)
     total = int(trace.prompt_tokens.sum())
     return AvailableHit(
         hit_rate=int(cached.sum()) / total if total else 0.0,
-        request_hit_rate=float((runs > 0).mean()) if len(runs) else 0.0,
+        request_hit_rate=float((cached > 0).mean()) if len(cached) else 0.0,
         prompt_tokens=total,
         cached_tokens=int(cached.sum()),
-        distinct_blocks=len(blocks),
+        distinct_blocks=len(counts),
         recurring_blocks=int((counts > 1).sum()),
     )
-
-
-@njit(cache=True)
-def _leading_runs(offsets: NDArray[np.int64], ids: NDArray[np.int64], distinct: int) -> NDArray[np.int64]:
-    seen = np.zeros(distinct, dtype=np.bool_)
-    runs = np.zeros(len(offsets) - 1, dtype=np.int64)
-    for request in range(len(runs)):
-        leading = True
-        for at in range(offsets[request], offsets[request + 1]):
-            leading = leading and seen[ids[at]]
-            runs[request] += leading
-            seen[ids[at]] = True
-    return runs

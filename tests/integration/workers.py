@@ -17,7 +17,7 @@ from django.db import connection
 
 from cacheroute_web.embedded.common import guarded, tail
 
-START_SECONDS = 90.0
+START_SECONDS = 240.0
 
 
 def test_environment(**more: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ NOTHING, CANDIDATES, EVERYTHING = 0, 1, 2
 # A call between compiled functions counts the references of every array that it hands over, some twenty times what
 # the rule itself takes. Nothing in a replay's kernels makes or keeps an array, so they are compiled without.
 UNCOUNTED: dict[str, Any] = {"_nrt": False}
-compiled = njit(cache=True, error_model="numpy", **UNCOUNTED)
+compiled = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, **UNCOUNTED)
 
 
 Index = Any  # plain ints and array elements are one to the compiler
