@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.analysis.locality import available_tokens
+
 __all__ = ["AvailableHit", "PromptBlocks", "reuse"]
 
 
