@@ -38,14 +38,15 @@ def test_a_study_is_studied_once(cast, fleet, task):
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_a_message_for_a_replay_runs_one_of_its_cells(cast, fleet, task):
+def test_a_message_for_a_replay_runs_its_cells_for_a_turn_and_each_once(cast, fleet, task):
     plan = make.built_plan(cast, fleet)
     row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     task(job.pk)
-    assert row.cells.filter(state=ReplayCell.State.SUCCEEDED).count() == 1
-    assert row.cells.filter(state=ReplayCell.State.QUEUED).count() == row.cells.count() - 1
+    ran = row.cells.filter(state=ReplayCell.State.SUCCEEDED).count()
+    assert ran >= 1
+    assert row.cells.filter(state=ReplayCell.State.QUEUED).count() == row.cells.count() - ran
     job.refresh_from_db()
-    assert (job.state, job.done) == (Job.State.RUNNING, 1)
+    assert job.done == ran
     while job.is_open:
         task(job.pk)
         job.refresh_from_db()
