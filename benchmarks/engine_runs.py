@@ -194,7 +194,7 @@ def _as_sent(workload: Workload, profile: EngineProfile, done: Served) -> float:
         part = np.flatnonzero(done.destination == r)
         if not len(part):
             continue
-        rows = [workload.trace.blocks.ids[slice(*workload.trace.blocks.offsets[i : i + 2])] for i in part]
+        rows = [workload.trace.blocks.ids[slice(*workload.trace.blocks.offsets[i : i + 2])].tolist() for i in part]
         trace = replace(
             workload.trace,
             arrival_s=done.sent_s[part],

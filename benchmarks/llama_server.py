@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-import xllamacpp
+import xllamacpp  # type: ignore[import-untyped]
 
 
 def main(model: str, slots: int, slot_tokens: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("xllamacpp", reason="needs xllamacpp and gguf (requirements/test.txt)")
+pytest.importorskip("xllamacpp", exc_type=ImportError, reason="needs xllamacpp and gguf (requirements/test.txt)")
 
 from benchmarks import engine_runs
 from benchmarks.llama_fleet import FIRST_TOKEN, fleet, write_model
