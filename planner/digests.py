@@ -49,6 +49,11 @@ def kernel_cache(folder: Path) -> Path:
     return folder / _version_of(*KERNELS)
 
 
+def source_number() -> int:
+    """The version of the kernels' source as a number >= 0."""
+    return int(_version_of(*KERNELS).rpartition("+")[2], 16)
+
+
 def _version_of(*parts: str) -> str:
     state = hashlib.sha256()
     root = Path(__file__).parent

@@ -13,7 +13,6 @@ from planner.simulation.compiled import inline, inner
 from planner.simulation.state import UNLIMITED, Engine, Index, World, blocks_for, full_blocks
 
 __all__ = [
-    "_evict_to_fit",
     "admit_blocks",
     "available",
     "drop_cache",
@@ -45,9 +44,24 @@ def found_tokens(world: World, engine: Engine, r: Index, q: Index) -> Index:
     return min(run, full_blocks(engine, world.prompt[q] - 1)) * engine.block_tokens
 
 
+@inline
+def _leads(world: World, r: Index, q: Index, wanted: Index) -> bool:
+    """Whether a chain is among those that ``q`` finds at ``r``."""
+    for at in range(world.offsets[q], world.offsets[q + 1]):
+        chain = world.chains[at]
+        if chain == wanted:
+            return True
+        if chain < 0 or world.node_of[chain, r] == 0:
+            return False
+    return False
+
+
 @inner
 def eviction_tokens(world: World, engine: Engine, r: Index, q: Index, found: Index) -> float:
-    """Tokens that ``r`` would evict for ``q``, each weighted with the window's requests that hold it."""
+    """Tokens that ``r`` would evict for ``q``, each weighted with the window's requests that hold it.
+
+    What ``q`` itself finds there is pinned before anything is evicted.
+    """
     replica = world.replicas[r]
     used = replica.pinned + replica.private + replica.free
     need = blocks_for(engine, world.prompt[q]) - full_blocks(engine, found) - (engine.capacity - used)
@@ -56,11 +70,13 @@ def eviction_tokens(world: World, engine: Engine, r: Index, q: Index, found: Ind
     weighted = 0.0
     while need > 0 and at != head:
         node = world.nodes[r, at]
+        at = node.newer
+        if node.chain >= 0 and _leads(world, r, q, node.chain):
+            continue
         taken = min(need, node.blocks)
         if node.chain >= 0:
             weighted += taken * engine.block_tokens * world.uses[node.chain, r]
         need -= taken
-        at = node.newer
     return weighted
 
 

@@ -18,6 +18,10 @@ __all__ = ["CLOSE", "DIE", "OPEN", "PLAN", "REVIVE", "SPEED", "Fault", "PlanSwit
 REVIVE, OPEN, SPEED, PLAN, CLOSE, DIE = range(6)
 
 
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and bool(0 <= value < np.inf)
+
+
 @dataclass(frozen=True)
 class Fault:
     """Something that befalls one destination for a time.
@@ -51,9 +55,9 @@ class Fault:
         if self.kind not in ("down", "drain", "slow"):
             raise ValueError(f"kind = {self.kind!r}: expected down, drain or slow")
         whole("destination", self.destination, 0)
-        if not (np.isfinite(self.start_s) and self.start_s >= 0):
+        if not _is_time(self.start_s):
             raise ValueError(f"start_s = {self.start_s}: expected a finite time >= 0")
-        if self.end_s is not None and not (np.isfinite(self.end_s) and self.end_s > self.start_s):
+        if self.end_s is not None and not (_is_time(self.end_s) and self.end_s > self.start_s):
             raise ValueError(f"end_s = {self.end_s}: expected a finite time after start_s = {self.start_s}")
         if not 1e-3 <= positive("factor", self.factor) <= 1e3:
             raise ValueError(f"factor = {self.factor}: expected 1e-3 to 1e3")
@@ -67,8 +71,10 @@ class PlanSwitch:
     table: RoutingTable
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.at_s) and self.at_s >= 0):
+        if not _is_time(self.at_s):
             raise ValueError(f"at_s = {self.at_s}: expected a finite time >= 0")
+        if not isinstance(self.table, RoutingTable):
+            raise ValueError(f"table: expected a RoutingTable, got {type(self.table).__name__}")
 
 
 class Timeline(NamedTuple):
@@ -80,8 +86,10 @@ class Timeline(NamedTuple):
     value: NDArray[np.float64]  # factor of its speed
 
 
-def timeline(faults: Sequence[Fault], switches: Sequence[PlanSwitch], destinations: int) -> Timeline:
-    """Put faults and switches in order.
+def timeline(
+    faults: Sequence[Fault], switches: Sequence[PlanSwitch], destinations: int, start_s: float = 0.0
+) -> Timeline:
+    """Put faults and switches in order, with times from ``start_s``.
 
     Raises
     ------
@@ -103,6 +111,9 @@ def timeline(faults: Sequence[Fault], switches: Sequence[PlanSwitch], destinatio
         events.append((fault.start_s, begin, fault.destination, 1 / fault.factor))
         if fault.end_s is not None:
             events.append((fault.end_s, finish, fault.destination, fault.factor))
+    for number, switch in enumerate(switches):
+        if not isinstance(switch, PlanSwitch):
+            raise ValueError(f"switches[{number}]: expected a PlanSwitch, got {type(switch).__name__}")
     ordered = sorted(switches, key=lambda switch: switch.at_s)
     if list(switches) != ordered:
         raise ValueError("switches: expected in order of time")
@@ -110,7 +121,7 @@ def timeline(faults: Sequence[Fault], switches: Sequence[PlanSwitch], destinatio
     events.sort(key=lambda event: event[:2])
     columns = list(zip(*events, strict=True)) if events else [(), (), (), ()]
     return Timeline(
-        np.array(columns[0], dtype=np.float64),
+        np.array(columns[0], dtype=np.float64) - start_s,
         np.array(columns[1], dtype=np.int64),
         np.array(columns[2], dtype=np.int64),
         np.array(columns[3], dtype=np.float64),

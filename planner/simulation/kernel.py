@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.digests import source_number
 from planner.routing.policies import DispatchTables, Signals, choose, propose
 from planner.routing.policies.base import CANDIDATES, EVERYTHING
-from planner.simulation.cache import drop_cache, eviction_tokens, found_tokens
+from planner.simulation.cache import drop_cache, eviction_tokens
 from planner.simulation.compiled import inline, inner, outer
 from planner.simulation.faults import CLOSE, DIE, OPEN, PLAN, REVIVE, SPEED, Timeline
-from planner.simulation.scheduler import advance, enqueue, interrupt_leap, settle
-from planner.simulation.slots import found_in_slots
+from planner.simulation.moves import both_overloaded, found_now, move_waiting, send, visit_others
+from planner.simulation.scheduler import advance, interrupt_leap, settle
 from planner.simulation.state import FOREVER, Engine, Index, World, blocks_for, full_blocks
 
 __all__ = ["Progress", "run"]
-
 
 # What the loop does next.
 DISPATCH, MOVE, HAPPEN, END = range(4)
@@ -33,18 +33,14 @@ class Progress(NamedTuple):
     oldest: NDArray[np.int64]  # [1] first request of the policy's window
     parked: NDArray[np.int64]  # [2] head and tail of the requests that wait for any destination to be up, or -1
     visit: NDArray[np.int64]  # destinations to be played forward before the next act
+    pair: NDArray[np.int64]  # [2] destinations whose waiting requests may be moved
 
     @classmethod
     def at_the_start(cls, destinations: int, look_back: int) -> Progress:
         """Nothing has happened yet."""
         one = [np.zeros(1, dtype=np.int64) for _ in range(5)]
         visit = np.zeros(max(destinations, 2 * look_back), dtype=np.int64)
-        return cls(one[0], one[1], one[2], one[3], one[4], np.full(2, -1, dtype=np.int64), visit)
-
-
-@inline
-def _found(world: World, engine: Engine, r: Index, q: Index) -> Index:
-    return found_in_slots(world, engine, r, q) if engine.slots else found_tokens(world, engine, r, q)
+        return cls(one[0], one[1], one[2], one[3], one[4], np.full(2, -1, dtype=np.int64), visit, one[0].repeat(2))
 
 
 @inner
@@ -77,100 +73,10 @@ def _see_everything(
     for at in range(signals.counts[0]):
         r = signals.open[at]
         settle(world, engine, r, time)
-        signals.matched[r] = _found(world, engine, r, q)
+        signals.matched[r] = found_now(world, engine, r, q)
         if tables.window_s > 0:
             signals.known[r] = _known(world, engine, r, q)
             signals.evicted[r] = 0.0 if engine.slots else eviction_tokens(world, engine, r, q, signals.matched[r])
-
-
-@inline
-def _send(
-    world: World, engine: Engine, tables: DispatchTables, r: Index, q: Index, time: float, from_s: float, tokens: Index
-) -> None:
-    """Put request ``q``, with ``tokens`` to prefill, into the queue of ``r``, which is played forward to ``time``."""
-    replica = world.replicas[r]
-    if replica.busy == 0 and replica.batch == 0 and replica.queue_head < 0:
-        replica.now = time
-    world.destination[q] = r
-    world.outstanding[r] += 1
-    if tables.needs_cache:
-        world.estimate[q] = tokens
-        world.pending[r] += tokens
-    enqueue(world, r, q, time >= from_s)
-    # It cannot join where one stands before it in the queue or the batch is full: then the leap goes on.
-    if replica.steps > 1 and replica.queued == 1 and replica.batch < world.running.shape[1]:
-        interrupt_leap(world, r, time)
-
-
-@inline
-def _other_candidate(world: World, tables: DispatchTables, r: Index, q: Index) -> Index:
-    """The other of the two destinations that request ``q`` of the queue of ``r`` may go to."""
-    other = np.int64(tables.ring[tables.start[world.key[q]]])
-    return other if other != r else np.int64(tables.ring[tables.second[world.key[q]]])
-
-
-@inner
-def _visit_others(world: World, tables: DispatchTables, signals: Signals, progress: Progress) -> Index:
-    """List where requests that wait at the two candidates could move to; how many."""
-    count = 0
-    for candidate in range(2):
-        r = signals.candidates[candidate]
-        q = np.int64(world.replicas[r].queue_head)
-        for _ in range(tables.look_back):
-            if q < 0:
-                break
-            progress.visit[count] = _other_candidate(world, tables, r, q)
-            count += 1
-            q = np.int64(world.next_waiting[q])
-    return count
-
-
-@inner
-def _move_waiting(
-    world: World, engine: Engine, tables: DispatchTables, signals: Signals, r: Index, time: float, from_s: float
-) -> None:
-    """Move requests that wait at ``r`` to their other candidate, once each, where that serves them sooner.
-
-    Time to first token is taken as the prefill time of all that is pending before it and of itself.
-    """
-    slo_s, token_s = tables.parameters[1], tables.parameters[2]
-    replica = world.replicas[r]
-    ahead = world.pending[r]
-    q = np.int64(replica.queue_head)
-    while q >= 0:  # tokens of the running ones come before all of the queue
-        ahead -= world.estimate[q]
-        q = np.int64(world.next_waiting[q])
-    before = np.int64(-1)
-    q = np.int64(replica.queue_head)
-    for _ in range(tables.look_back):
-        if q < 0:
-            return
-        following = np.int64(world.next_waiting[q])
-        ahead += world.estimate[q]
-        other = _other_candidate(world, tables, r, q)
-        goes = False
-        if other != r and signals.is_open[other] and world.moved[q] == 0 and world.made[q] == 0:
-            settle(world, engine, other, time)
-            found = _found(world, engine, other, q)
-            there = world.pending[other] + world.prompt[q] - found
-            goes = there < ahead and time - world.arrival[q] + there * token_s <= slo_s
-            if goes:
-                world.moved[q] = 1
-                ahead -= world.estimate[q]
-                world.pending[r] -= world.estimate[q]
-                world.outstanding[r] -= 1
-                replica.queued -= 1
-                if before < 0:
-                    replica.queue_head = following
-                else:
-                    world.next_waiting[before] = following
-                if following < 0:
-                    replica.queue_tail = before
-                signals.matched[other] = found
-                _send(world, engine, tables, other, q, time, from_s, world.prompt[q] - found)
-        if not goes:
-            before = q
-        q = following
 
 
 @inline
@@ -235,19 +141,12 @@ def _choose(
             for at in range(signals.counts[1]):
                 other = signals.candidates[at]
                 settle(world, engine, other, time)
-                signals.matched[other] = _found(world, engine, other, q)
+                signals.matched[other] = found_now(world, engine, other, q)
     r = choose(tables, signals, world.key[q], rng)
     if tables.window_s > 0 and q >= progress.oldest[0]:
         world.missed[q] = world.prompt[q] - signals.matched[r]
         _count_use(world, signals, r, q, 1)
     return r
-
-
-@inline
-def _both_overloaded(world: World, tables: DispatchTables, signals: Signals) -> bool:
-    budget = tables.parameters[0]
-    first, second = signals.candidates[0], signals.candidates[1]
-    return signals.counts[1] == 2 and world.pending[first] > budget and world.pending[second] > budget
 
 
 @inner
@@ -290,6 +189,8 @@ def _lose(world: World, tables: DispatchTables, signals: Signals, r: Index, time
     replica.queue_head = -1
     replica.queue_tail = -1
     replica.queued = 0
+    replica.queued_tokens = 0
+    replica.same = 0
     replica.now = time
     world.outstanding[r] = 0
     world.pending[r] = 0
@@ -321,6 +222,7 @@ def _happen(
     replica = world.replicas[subject]
     if kind == SPEED:
         replica.speed *= events.value[at]
+        replica.same = 0
         interrupt_leap(world, subject, time)
         return np.int64(-1)
     head = np.int64(-1)
@@ -365,8 +267,8 @@ def _expire(world: World, tables: DispatchTables, signals: Signals, progress: Pr
     progress.oldest[0] = old
 
 
-@outer
-def run(
+@inner
+def _run(
     world: World,
     engine: Engine,
     tables: DispatchTables,
@@ -377,12 +279,18 @@ def run(
     from_s: float,
     first: int,
     last: int,
+    until: float,
 ) -> None:
-    """Dispatch the requests ``first`` to ``last`` and what happens before them; with none left, play to the end.
+    """Dispatch the requests ``first`` to ``last`` and what happens before them; with none left, play on.
 
     Replicas touch each other only through dispatch, so each is played forward by itself when a rule looks at it or
     a request is sent to it. Order at one instant: ends of iterations, events of the timeline, arrivals in trace
     order, starts of iterations.
+
+    Parameters
+    ----------
+    until : float
+        When no request is left: play up to this time, in seconds.
     """
     to_the_end = first == len(world.arrival)
     arriving = first
@@ -393,13 +301,13 @@ def run(
     while True:
         # What comes next, and which destinations have to be played forward to it.
         if act == MOVE:
-            count = _visit_others(world, tables, signals, progress)
+            count = visit_others(world, tables, signals, rng, progress.pair, progress.visit)
         else:
             if again >= 0:
                 act, time, q = DISPATCH, again_at, again
                 again = np.int64(world.next_waiting[q])
             else:
-                act, time = END, np.inf
+                act, time = END, until
                 if arriving < last:
                     act, time = DISPATCH, world.arrival[arriving]
                 event = progress.next_event[0]
@@ -437,10 +345,41 @@ def run(
             again, again_at = _happen(world, tables, signals, events, progress, from_s), time
         elif act == MOVE:
             for at in range(2):
-                _move_waiting(world, engine, tables, signals, signals.candidates[at], time, from_s)
+                move_waiting(world, engine, tables, signals, rng, progress.pair[at], time, from_s)
             act = DISPATCH
         else:
             r = _choose(world, engine, tables, signals, progress, rng, q, time)
-            if tables.look_back > 0 and _both_overloaded(world, tables, signals):
+            if both_overloaded(world, tables, signals):
                 act = MOVE
-            _send(world, engine, tables, r, q, time, from_s, world.prompt[q] - signals.matched[r])
+                progress.pair[0], progress.pair[1] = signals.candidates[0], signals.candidates[1]
+            send(world, engine, tables, r, q, time, from_s, world.prompt[q] - signals.matched[r])
+
+
+def _kept(version: int) -> Any:
+    """Tie what the compiler keeps of the loop to the version of the source.
+
+    It renews what it kept when kernel.py changed, and not when a file changed that the loop calls into; a constant of
+    a closure it looks at.
+    """
+
+    @outer
+    def run(
+        world: World,
+        engine: Engine,
+        tables: DispatchTables,
+        signals: Signals,
+        events: Timeline,
+        progress: Progress,
+        rng: NDArray[np.uint64],
+        from_s: float,
+        first: int,
+        last: int,
+        until: float,
+    ) -> None:
+        if version >= 0:
+            _run(world, engine, tables, signals, events, progress, rng, from_s, first, last, until)
+
+    return run
+
+
+run = _kept(source_number())

@@ -78,10 +78,11 @@ class EngineProfile:
             value = getattr(self, name)
             if not np.isfinite(value) or value < 0:
                 raise ValueError(f"{name} = {value}: expected a finite number >= 0")
-        if self.prefill_tokens_per_s == 0:
-            raise ValueError("prefill_tokens_per_s = 0: expected above 0")
+        if self.prefill_tokens_per_s < 1e-6:
+            raise ValueError(f"prefill_tokens_per_s = {self.prefill_tokens_per_s}: expected at least 1e-6")
         for name in ("max_batched_tokens", "max_sequences"):
-            whole(name, getattr(self, name), 1)
+            if whole(name, getattr(self, name), 1) >= 2**31:
+                raise ValueError(f"{name} = {getattr(self, name)}: expected below {2**31}")
         if self.cache_shape not in ("paged", "slots"):
             raise ValueError(f"cache_shape = {self.cache_shape!r}: expected paged or slots")
         if not 0 <= self.slot_similarity < 1:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from planner.routing import POLICIES, Policy, RoutingTable
 from planner.routing.hashing import hash_indices, key_hashes
@@ -17,13 +17,14 @@ from planner.simulation.faults import Fault, PlanSwitch, timeline
 from planner.simulation.kernel import Progress, run
 from planner.simulation.profile import EngineProfile
 from planner.simulation.result import ReplayResult
-from planner.simulation.state import UNLIMITED, Engine, allocate
-from planner.simulation.trace import Trace
+from planner.simulation.state import UNLIMITED, Engine, World, allocate
+from planner.simulation.trace import Trace, read_only
 
 __all__ = ["replay"]
 
-# Requests between two calls of a checkpoint: few enough for a tenth of a second with the slowest policy.
-STRETCH = 5_000
+# Seconds of work between two calls of a checkpoint, and the requests that are played before the pace is known.
+PAUSE_S = 0.05
+FIRST_STRETCH = 200
 
 
 def replay(
@@ -86,7 +87,8 @@ def replay(
             raise ValueError(f"policy = {policy!r}: expected one of {', '.join(POLICIES)}")
         policy = POLICIES[policy]
     replicas = whole("destinations", destinations, 1)
-    whole("seed", seed, 0)
+    if whole("seed", seed, 0) >= 2**63:
+        raise ValueError(f"seed = {seed}: expected below 2**63")
     if not 0 <= warmup < 1:
         raise ValueError(f"warmup = {warmup}: expected a share in [0, 1)")
     speeds = np.ones(replicas) if speed is None else within("speed", speed, replicas, CAPACITY_RANGE)
@@ -94,7 +96,11 @@ def replay(
         profile = profile.with_cache(whole("cache_tokens", cache_tokens, 1))
     if switches and not policy.needs_table:
         raise ValueError(f"switches: policy {policy.name!r} has no plan to be switched")
-    events = timeline(faults, switches, replicas)
+    if table is not None and not isinstance(table, RoutingTable):
+        raise ValueError(f"table: expected a RoutingTable, got {type(table).__name__}")
+    # Times are taken from the first arrival: of seconds since 1970 a nanosecond would be lost.
+    start_s = float(trace.arrival_s[0]) if len(trace) else 0.0
+    events = timeline(faults, switches, replicas, start_s)
     engine = _engine(profile, trace.block_tokens, step)
 
     n = len(trace)
@@ -106,20 +112,21 @@ def replay(
         _costs(engine, trace),
     )
     skipped = int(warmup * n)
+    arrival_s = trace.arrival_s if start_s == 0 else read_only(trace.arrival_s - start_s)
     world = allocate(
-        *(trace.arrival_s, key, trace.prompt_tokens, trace.output_tokens),
+        *(arrival_s, key, trace.prompt_tokens, trace.output_tokens),
         *(trace.chains, engine, speeds, tables.window_s > 0),
     )
     progress = Progress.at_the_start(replicas, tables.look_back)
     rng = hash_indices(np.array([seed], dtype=np.int64), salt=7)
-    measure_from = float(trace.arrival_s[skipped]) if n else 0.0
+    measure_from = float(arrival_s[skipped]) if n else 0.0
     signals = quiet_signals(replicas)._replace(outstanding=world.outstanding, pending=world.pending)
     state = (world, engine, tables, signals, events, progress, rng, measure_from)
     if checkpoint is None:
-        run(*state, 0, n)
+        run(*state, 0, n, np.inf)
+        run(*state, n, n, np.inf)
     else:
-        _by_stretches(lambda first, last: run(*state, first, last), n, checkpoint)
-    run(*state, n, n)
+        _by_stretches(lambda first, last, until: run(*state, first, last, until), arrival_s, world, checkpoint)
     if progress.parked[0] >= 0:
         raise ValueError("faults: requests are left for which no destination is up or returns")
     return ReplayResult(
@@ -146,14 +153,35 @@ def replay(
     )
 
 
-def _by_stretches(play: Callable[[int, int], None], n: int, checkpoint: Callable[[int], None]) -> None:
-    called = time.monotonic()
-    for first in range(0, n, STRETCH):
-        play(first, min(n, first + STRETCH))
-        done = min(n, first + STRETCH)
-        if done == n or time.monotonic() - called > 0.05:
-            checkpoint(done)
-            called = time.monotonic()
+def _by_stretches(
+    play: Callable[[int, int, float], None],
+    arrival_s: NDArray[np.float64],
+    world: World,
+    checkpoint: Callable[[int], None],
+) -> None:
+    """Play in parts of about ``PAUSE_S`` each; the parts change nothing in the result."""
+    n = len(arrival_s)
+    done, stretch = 0, float(FIRST_STRETCH)
+    while done < n:
+        last = min(n, done + max(1, int(stretch)))
+        stretch *= _pace(play, done, last, np.inf)
+        done = last
+        checkpoint(done)
+    # What is in flight after the last arrival: in an overloaded fleet nearly all of the work.
+    until = float(arrival_s[-1]) if n else 0.0
+    slice_s = max(until / max(n, 1) * FIRST_STRETCH, 1e-3)
+    while world.outstanding.any():
+        until += slice_s
+        slice_s *= _pace(play, n, n, until)
+        checkpoint(n)
+    play(n, n, np.inf)
+
+
+def _pace(play: Callable[[int, int, float], None], first: int, last: int, until: float) -> float:
+    """Play, and say how many times as much fits into a pause; at most doubling."""
+    started = time.perf_counter()
+    play(first, last, until)
+    return float(np.clip(PAUSE_S / max(time.perf_counter() - started, 1e-9), 0.1, 2.0))
 
 
 def _costs(engine: Engine, trace: Trace) -> Costs:

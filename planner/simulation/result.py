@@ -119,7 +119,8 @@ class ReplayResult:
         part = self.measured()
         latency, ttft = self.latency_s[part], self.ttft_s[part]
         counts = self._counts(part)
-        span = float(np.ptp(self.arrival_s[part])) if part.any() else 0.0
+        offered = self.arrival_s[self.warmup_requests :]  # also those that were refused
+        span = float(np.ptp(offered)) if len(offered) else 0.0
         figures: dict[str, Any] = {
             "policy": self.policy,
             "seed": self.seed,
@@ -127,7 +128,7 @@ class ReplayResult:
             "warmup_requests": self.warmup_requests,
             "refused": self.refused,
             "redispatched": self.redispatched,
-            "offered_rps": (int(part.sum()) - 1) / span if span > 0 else None,
+            "offered_rps": (len(offered) - 1) / span if span > 0 else None,
             "hit_rate": self._hit_rate(part),
             "request_hit_rate": self._request_hit_rate(part),
             "imbalance": _max_over_mean(counts),

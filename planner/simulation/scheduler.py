@@ -61,6 +61,8 @@ def _preempt_youngest(world: World, engine: Engine, r: Index, measured: bool) ->
     _leave(world, engine, r, sequence, min(sequence.computed, world.prompt[q]))
     world.estimate[q] = world.prompt[q] + world.made[q]
     world.pending[r] += world.estimate[q] - left
+    replica.queued_tokens += world.estimate[q]
+    replica.same = 0
     world.next_waiting[q] = replica.queue_head
     if replica.queue_head < 0:
         replica.queue_tail = q
@@ -130,7 +132,7 @@ def _leap_length(world: World, engine: Engine, r: Index) -> Index:
 
 @inline
 def _span(replica: Index, steps: Index) -> float:
-    """Seconds of ``steps`` iterations: the context grows by the batch at each, so the sum is arithmetic."""
+    """Seconds of ``steps`` iterations from the origin: the context grows by the batch at each, so it is a series."""
     return steps * replica.first_s + replica.growth_s * (0.5 * steps * (steps - 1))
 
 
@@ -165,6 +167,7 @@ def _admit(world: World, engine: Engine, r: Index, budget: Index) -> Index:
         sequence.chunk = min(target - found, budget)
         budget -= sequence.chunk
         world.pending[r] += target - found - world.estimate[q]
+        replica.queued_tokens -= world.estimate[q]
     return budget
 
 
@@ -186,18 +189,24 @@ def _start(world: World, engine: Engine, r: Index, measured: bool) -> None:
     if not preempted:
         budget = _admit(world, engine, r, budget)
     prefill = engine.max_batched_tokens - budget
-    context = replica.context + decodes * replica.clock
-    replica.first_s = (
-        engine.iteration_s
-        + prefill * engine.prefill_token_s
-        + decodes * engine.sequence_s
-        + context * engine.context_token_s
-    ) / replica.speed
-    replica.growth_s = decodes * engine.context_token_s / replica.speed
+    if prefill > 0 or replica.same == 0:
+        # Boundaries of a stretch are computed from its origin, so that they are the same floating-point numbers
+        # whether it is leaped over, stepped through or looked at in between.
+        context = replica.context + decodes * replica.clock
+        replica.origin = replica.now
+        replica.done = 0
+        replica.first_s = (
+            engine.iteration_s
+            + prefill * engine.prefill_token_s
+            + decodes * engine.sequence_s
+            + context * engine.context_token_s
+        ) / replica.speed
+        replica.growth_s = decodes * engine.context_token_s / replica.speed
+    replica.same = 1 if prefill == 0 else 0
     replica.steps = 1
     if prefill == 0 and not engine.step:
         replica.steps = _leap_length(world, engine, r)
-    replica.end = replica.now + _span(replica, replica.steps)
+    replica.end = replica.origin + _span(replica, replica.done + replica.steps)
     replica.busy = 1
 
 
@@ -227,6 +236,7 @@ def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> No
     replica.measured_busy += max(0.0, end - max(replica.now, measure_from))
     replica.iterations += 1
     replica.clock += replica.steps
+    replica.done += replica.steps
     replica.now = end
     replica.busy = 0
     clock = replica.clock
@@ -268,6 +278,8 @@ def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> No
         if kept < at:
             world.running[r, kept] = sequence
         kept += 1
+    if kept < replica.batch:
+        replica.same = 0
     replica.batch = kept
 
 
@@ -275,14 +287,15 @@ def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> No
 def _steps_to(replica: Index, time: float) -> Index:
     """Iterations of the leap under way that start before ``time``: up to the first boundary at or after it."""
     first, growth = replica.first_s, replica.growth_s
-    ahead = time - replica.now
+    ahead = time - replica.origin
     # steps * first + growth / 2 * steps (steps - 1) = ahead, for the steps; rounding is mended below.
     linear = first - 0.5 * growth
     root = ahead / first if growth <= 0.0 else (np.sqrt(linear * linear + 2.0 * growth * ahead) - linear) / growth
-    steps = min(max(np.int64(1), np.int64(root)), replica.steps)
-    while steps > 1 and replica.now + _span(replica, steps - 1) >= time:
+    done = replica.done
+    steps = min(max(np.int64(1), np.int64(root) - done), replica.steps)
+    while steps > 1 and replica.origin + _span(replica, done + steps - 1) >= time:
         steps -= 1
-    while steps < replica.steps and replica.now + _span(replica, steps) < time:
+    while steps < replica.steps and replica.origin + _span(replica, done + steps) < time:
         steps += 1
     return steps
 
@@ -306,7 +319,7 @@ def interrupt_leap(world: World, r: Index, time: float) -> None:
     steps = _steps_to(replica, time)
     if steps < replica.steps:
         replica.steps = steps
-        replica.end = replica.now + _span(replica, steps)
+        replica.end = replica.origin + _span(replica, replica.done + steps)
 
 
 @inline

@@ -6,6 +6,7 @@ that each event of a replica touches a few cache lines.
 
 from __future__ import annotations
 
+import mmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,8 +26,11 @@ REPLICA = np.dtype(
     [
         ("now", "f8"),  # start of the present iteration, or the last boundary
         ("end", "f8"),  # of the iteration or leap under way
-        ("first_s", "f8"),  # of a leap: seconds of its first iteration,
+        ("origin", "f8"),  # start of the stretch of like iterations that the present one belongs to,
+        ("first_s", "f8"),  # seconds of its first iteration,
         ("growth_s", "f8"),  # and what each one takes longer than the one before
+        ("done", "i8"),  # its iterations before ``now``
+        ("same", "i8"),  # 1: nothing joined, left or changed since the last iteration, which only decoded
         ("speed", "f8"),  # how much faster than the profile
         ("measured_busy", "f8"),  # seconds, after the warm-up
         ("steps", "i8"),  # iterations until ``end``
@@ -39,6 +43,7 @@ REPLICA = np.dtype(
         ("queue_head", "i8"),
         ("queue_tail", "i8"),
         ("queued", "i8"),
+        ("queued_tokens", "i8"),  # estimates of those that wait
         ("queue_peak", "i8"),  # after the warm-up
         ("preemptions", "i8"),  # after the warm-up
         ("iterations", "i8"),  # iterations and leaps played
@@ -163,7 +168,6 @@ def allocate(
     # A node holds a block at least, and is a chain's or a request's; a request is admitted before others make room.
     nodes = shared if engine.capacity == UNLIMITED else int(min(engine.capacity, shared + n))
     nodes = 0 if engine.slots else nodes + int(np.diff(chains.offsets).max(initial=0))
-    # Zeros, not a fill: the system hands out untouched pages lazily, and most of a large table stays untouched.
     world = World(
         *(arrival, key, prompt, output, chains.offsets, chains.of, chains.blocks),
         next_waiting=np.empty(n, dtype=np.int32),
@@ -176,12 +180,12 @@ def allocate(
         ttft=np.full(n, np.nan),
         latency=np.full(n, np.nan),
         replicas=np.zeros(replicas, dtype=REPLICA),
-        running=np.zeros((replicas, batch), dtype=SEQUENCE),
-        nodes=np.zeros((replicas, nodes + 1), dtype=NODE),
-        empty=np.zeros((replicas, nodes), dtype=np.int32),
-        node_of=np.zeros((max(shared, 1), replicas), dtype=np.int32),
+        running=_mostly_untouched((replicas, batch), SEQUENCE),
+        nodes=_mostly_untouched((replicas, nodes + 1), NODE),
+        empty=_mostly_untouched((replicas, nodes), np.dtype(np.int32)),
+        node_of=_mostly_untouched((max(shared, 1), replicas), np.dtype(np.int32)),
         slot=np.zeros((replicas, batch if engine.slots else 0), dtype=SLOT),
-        uses=np.zeros((max(shared, 1) if window else 0, replicas), dtype=np.int32),
+        uses=_mostly_untouched((max(shared, 1) if window else 0, replicas), np.dtype(np.int32)),
         outstanding=np.zeros(replicas, dtype=np.int64),
         pending=np.zeros(replicas, dtype=np.int64),
     )
@@ -194,3 +198,14 @@ def allocate(
     world.nodes["newer"][:, nodes] = world.nodes["older"][:, nodes] = nodes
     world.slot["request"] = -1
     return world
+
+
+def _mostly_untouched(shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Zeros of which the system hands out only the pages that are used.
+
+    numpy asks for huge pages for arrays from a few MB on; then a few bytes of each row would fetch 2 MB.
+    """
+    size = shape[0] * shape[1] * dtype.itemsize
+    if size < 4 << 20:
+        return np.zeros(shape, dtype=dtype)
+    return np.frombuffer(mmap.mmap(-1, size), dtype=dtype).reshape(shape)

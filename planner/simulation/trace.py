@@ -9,9 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from planner.routing.validation import whole
 from planner.simulation.chains import Chains, find_chains
 
-__all__ = ["Blocks", "Trace"]
+__all__ = ["Blocks", "Trace", "read_only"]
+
+LARGEST = 2**31  # requests, and tokens of one
 
 
 class _Rows(NamedTuple):
@@ -34,8 +37,11 @@ class Blocks(_Rows):
         """Pack one sequence of block ids per request."""
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
-        ids = np.fromiter((b for row in rows for b in row), dtype=np.int64, count=int(offsets[-1]))
-        return cls(offsets, ids)
+        parts = [_whole(f"blocks[{at}]", row) for at, row in enumerate(rows)]
+        return cls(offsets, np.concatenate(parts) if parts else np.empty(0, dtype=np.int64))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Blocks, tuple(self)  # what was found in the blocks is found again
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Trace:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "arrival_s", _read_only(np.ascontiguousarray(self.arrival_s, dtype=np.float64)))
+        put(self, "arrival_s", read_only(np.ascontiguousarray(self.arrival_s, dtype=np.float64)))
         for name in ("key", "prompt_tokens", "output_tokens"):
             put(self, name, _whole(name, getattr(self, name)))
         blocks = self.blocks
@@ -89,8 +95,9 @@ class Trace:
             array = getattr(self, name)
             if array.ndim != 1 or len(array) != n:
                 raise ValueError(f"{name}: expected shape ({n},), got {array.shape}")
-        if int(self.block_tokens) < 1:
-            raise ValueError(f"block_tokens: {self.block_tokens} is not a positive whole number")
+        whole("block_tokens", self.block_tokens, 1)
+        if n >= LARGEST:
+            raise ValueError(f"arrival_s: {n} requests; expected fewer than {LARGEST}")
         _refuse("arrival_s", self.arrival_s, ~np.isfinite(self.arrival_s) | (self.arrival_s < 0), "a finite time >= 0")
         if n > 1:
             steps_back = np.concatenate(([False], np.diff(self.arrival_s) < 0))
@@ -100,6 +107,8 @@ class Trace:
             _refuse("key", self.key, self.key >= len(self.key_names), f"below {len(self.key_names)} key names")
         _refuse("prompt_tokens", self.prompt_tokens, self.prompt_tokens < 1, "at least 1")
         _refuse("output_tokens", self.output_tokens, self.output_tokens < 1, "at least 1")
+        for name in ("prompt_tokens", "output_tokens"):
+            _refuse(name, getattr(self, name), getattr(self, name) >= LARGEST, f"below {LARGEST}")
         offsets, ids = self.blocks
         if offsets.shape != (n + 1,) or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
             raise ValueError(f"blocks.offsets: must be {n + 1} non-decreasing values from 0 to {len(ids)}")
@@ -109,6 +118,10 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()  # arrays come out of a pickle writeable
 
     @property
     def chains(self) -> Chains:
@@ -141,10 +154,10 @@ def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.size and array.dtype.kind not in "iu":
         raise ValueError(f"{name}: whole numbers expected, got dtype {array.dtype}")
-    return _read_only(np.ascontiguousarray(array, dtype=np.int64))
+    return read_only(np.ascontiguousarray(array, dtype=np.int64))
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """A read-only view. Besides keeping a trace as it is, it gives the compiled kernels one type to be compiled
     for, wherever the arrays come from: writable and read-only arrays are different types to numba."""
     if not array.flags.writeable:

@@ -89,8 +89,12 @@ def test_sticky_moves_only_the_keys_of_an_added_or_a_lost_destination():
 
 def test_sticky_vnodes_change_the_result():
     assert (homes(Sticky(vnodes=10), 500, 9) != homes(Sticky(), 500, 9)).any()
-    with pytest.raises(ValueError, match="vnodes = 0"):
-        Sticky(vnodes=0)
+    for kind in (Sticky, CHWBL, DualMap):
+        for vnodes in (0, 10_001, 10**400):
+            with pytest.raises(ValueError, match=f"vnodes = {vnodes}"):
+                kind(vnodes=vnodes)
+    with pytest.raises(ValueError, match="look_back = 10001"):
+        DualMap(look_back=10_001)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +179,24 @@ def test_dualmap_candidates_are_two_however_the_hashes_fall_and_vnodes_move_them
     for key in range(200):
         assert len(set(_two_candidates(DualMap(), key=key, fleet=2))) == 2
     assert any(_two_candidates(DualMap(vnodes=3), key=k) != _two_candidates(DualMap(), key=k) for k in range(20))
+
+
+def test_dualmap_on_one_destination_takes_it():
+    assert picks(DualMap(), [7], 3).tolist() == [0] * 3
+
+
+def test_a_policy_that_asks_for_what_it_does_not_look_at_is_refused():
+    class Blind(Sticky):
+        needs_cache = True
+
+    with pytest.raises(ValueError, match="needs the caches and looks at nothing"):
+        Blind().prepare(key_space(3), 2, [], COSTS)
+
+    class Elsewhere(Sticky):
+        pass
+
+    with pytest.raises(ValueError, match=r"Elsewhere: its class has to be in a file of planner.routing.policies"):
+        Elsewhere().prepare(key_space(3), 2, [], COSTS)
 
 
 def _two_candidates(policy, key=0, fleet=8):

@@ -187,8 +187,21 @@ def test_a_checkpoint_hears_of_progress_and_can_end_a_replay():
     class Stop(Exception):
         pass
 
+    calls = []
+
     def stop(done: int) -> None:
-        raise Stop
+        calls.append(done)
+        if len(calls) > 1:
+            raise Stop
 
     with pytest.raises(Stop):
         replay(trace, policy="preble", destinations=8, profile=small_profile(), checkpoint=stop)
+
+
+def test_a_checkpoint_is_heard_while_an_overloaded_fleet_works_off_its_queues():
+    trace = random_trace(1, 60_000, load=1e6)
+    heard = []
+    result = replay(trace, policy="flat-lb", destinations=2, profile=small_profile(), checkpoint=heard.append)
+    assert heard.count(60_000) > 2
+    same = replay(trace, policy="flat-lb", destinations=2, profile=small_profile())
+    assert result.latency_s.tobytes() == same.latency_s.tobytes()

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from planner.routing import POLICIES, build_table
+from planner.routing.hashing import hash_indices
 from planner.routing.policies.chwbl import CHWBL
 from planner.routing.policies.dualmap import DualMap
 from planner.routing.policies.preble import Preble
+from planner.routing.policies.ring import ring_places, ring_points
 from planner.routing.policies.sticky import Sticky
 from planner.simulation import EngineProfile, Fault, Trace, replay
 from planner.simulation.synthetic import source_rate_shape, synthetic_trace
@@ -61,6 +63,43 @@ def test_dualmap_moves_waiting_requests_to_where_they_are_served_sooner(crowded)
     move = replay(crowded, policy=DualMap(slo_s=slo), **run)
     assert np.isfinite(move.latency_s).all()
     assert move.p(99) < stay.p(99)
+
+
+def test_dualmap_moves_keys_whose_two_hashes_meet_to_the_neighbour():
+    """A third of the keys of three destinations have both hashes on one; their waiting requests move all the same."""
+    policy = DualMap(slo_s=0.3)  # B = .3 s x 150 tokens a second = 45 tokens
+    points, owners = ring_points(3, policy.vnodes)
+    hashes = hash_indices(np.arange(500))
+    places = [ring_places(h, points) for h in (hashes, hash_indices(hashes, salt=5))]
+    first, second = (owners[at] for at in places)
+    neighbour = np.array(
+        [next(o for o in np.roll(owners, -at) if o != r) for at, r in zip(places[1], first, strict=True)]
+    )
+    meeting = np.flatnonzero((first == 0) & (second == 0) & (neighbour == 2))
+    pair = np.flatnonzero((first == 0) & (second == 1))[0]
+    # 2 is drained while both others fill up; when it is back, one more request of the pair finds both overloaded.
+    key = np.concatenate((np.column_stack((meeting[:20], np.full(20, pair))).ravel(), np.full(41, pair)))
+    n = len(key)
+    arrival = np.append(np.zeros(n - 1), 0.1)
+    trace = Trace(arrival, key, [[1000 + i] for i in range(n)], np.full(n, 4), np.full(n, 3), 4)
+    run = {"destinations": 3, "profile": small_profile(200), "warmup": 0, "faults": [Fault("drain", 2, 0.0, 0.05)]}
+    stay = replay(trace, policy=replace(policy, look_back=0), **run)
+    move = replay(trace, policy=policy, **run)
+    assert not (stay.destination == 2).any()
+    moved = move.destination == 2
+    assert moved.any()
+    assert np.isin(trace.key[moved], meeting).all()
+    assert move.latency_s[moved].mean() < stay.latency_s[moved].mean()
+
+
+def test_preble_does_not_count_what_a_request_finds_as_evicted_for_it():
+    profile = EngineProfile("p", 64, 1000.0, 0.01)
+    # 0 and 1 hold one prefix each, and both are full; the third request finds half of its prompt on 0.
+    rows = [[1, 2, 50, 51], [3, 4, 52, 53], [1, 2, 60, 61], [3, 4, 70, 71], [1, 2, 80, 81]]
+    trace = Trace(np.arange(5) * 10.0, np.array([0, 1, 0, 1, 0]), rows, np.full(5, 64), np.ones(5, int), 16)
+    result = replay(trace, policy=Preble(rebalance=1e9), destinations=2, profile=profile, warmup=0)
+    assert result.destination.tolist() == [0, 1, 0, 1, 0]
+    assert result.cached_tokens.tolist() == [0, 0, 32, 32, 32]
 
 
 def test_preble_forgets_what_was_before_its_window():

@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.digests import source_number
 from planner.routing import POLICIES, build_table
+from planner.routing.policies.base import UNCOUNTED
 from planner.simulation import PROFILES, EngineProfile, Fault, Trace, replay, retime
+from planner.simulation.kernel import run
 from tests.simulation.reference import plain_replay
 from tests.simulation.workloads import random_trace, small_profile
 
@@ -56,8 +59,8 @@ def test_leaping_and_stepping_agree_to_a_nanosecond(
     trace = random_trace(seed, requests, load=load)
     profile = small_profile(cache_tokens, max_sequences=max_sequences, max_batched_tokens=max_batched_tokens)
     table = build_table(np.bincount(trace.key, minlength=6) / 10, destinations=3, q_cap=0.2, slots=9)
-    run = {"policy": policy, "destinations": 3, "profile": profile, "table": table, "seed": seed}
-    leap, step = (replay(trace, **run, step=s) for s in (False, True))
+    given = {"policy": policy, "destinations": 3, "profile": profile, "table": table, "seed": seed}
+    leap, step = (replay(trace, **given, step=s) for s in (False, True))
     assert leap.destination.tolist() == step.destination.tolist()
     assert leap.cached_tokens.tolist() == step.cached_tokens.tolist()
     np.testing.assert_allclose(leap.latency_s, step.latency_s, rtol=0, atol=1e-9)
@@ -178,6 +181,9 @@ def test_an_empty_trace_gives_empty_figures():
         ({"policy": "cacheroute"}, "needs a routing table"),
         ({"destinations": 0}, "destinations = 0"),
         ({"seed": -1}, "seed = -1"),
+        ({"seed": 2**63}, "seed = 9223372036854775808"),
+        ({"table": "plan"}, "table: expected a RoutingTable, got str"),
+        ({"policy": "cacheroute", "switches": [object()]}, r"switches\[0\]: expected a PlanSwitch"),
         ({"warmup": 1.0}, "warmup = 1.0"),
         ({"cache_tokens": 0}, "cache_tokens = 0"),
         ({"speed": [1.0]}, r"speed: expected shape \(2,\), got \(1,\)"),
@@ -239,3 +245,72 @@ def test_a_cache_below_one_block_refuses_everything_and_says_so():
     assert result.refused == 20
     assert result.summary()["requests"] == 0
     assert result.summary()["p99_s"] is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6), policy=st.sampled_from(sorted(POLICIES)), start=st.sampled_from([0.0, 1e7, 1.7e9]))
+def test_leaping_and_stepping_agree_where_arrivals_fall_on_boundaries_and_clocks_are_late(seed, policy, start):
+    """Stamps in tenths of a second and iterations of a tenth: every arrival may be a tie."""
+    rng = np.random.default_rng(seed)
+    n = 40
+    trace = Trace(
+        start + np.cumsum(rng.integers(0, 8, n)) * 0.1,
+        rng.integers(0, 3, n),
+        [[i] for i in range(n)],
+        np.full(n, 10),
+        rng.integers(1, 60, n),
+        16,
+    )
+    profile = EngineProfile("grid", 400, 100.0, 0.1, max_batched_tokens=1000, max_sequences=6)
+    table = build_table([1.0, 1.0, 1.0], destinations=2, q_cap=9.0, slots=3)
+    given = {"policy": policy, "destinations": 2, "profile": profile, "table": table, "seed": seed}
+    leap, step = (replay(trace, **given, step=s) for s in (False, True))
+    np.testing.assert_allclose(leap.latency_s, step.latency_s, rtol=0, atol=1e-9)
+    assert leap.destination.tolist() == step.destination.tolist()
+
+
+def test_a_trace_that_was_pickled_replays_alike_without_being_compiled_for():
+    trace = random_trace(3, 200)
+    replay(trace, policy="sticky", destinations=3, profile=small_profile())
+    compiled = len(run.signatures)
+    copy = pickle.loads(pickle.dumps(trace))
+    results = [replay(t, policy="sticky", destinations=3, profile=small_profile()) for t in (trace, copy)]
+    assert results[0].latency_s.tobytes() == results[1].latency_s.tobytes()
+    assert len(run.signatures) == compiled
+    assert not copy.arrival_s.flags.writeable
+    assert len(pickle.dumps(trace)) < 1.1 * (sum(a.nbytes for a in (trace.arrival_s, trace.key, *trace.blocks)) * 2)
+
+
+def test_what_is_kept_of_the_kernel_is_tied_to_the_version_of_all_its_source():
+    assert [cell.cell_contents for cell in run.py_func.__closure__] == [source_number()]
+
+
+def test_the_compiler_still_knows_the_option_that_spares_counting_references():
+    assert UNCOUNTED == {"_nrt": False}
+
+
+def test_offered_load_counts_what_is_refused_too():
+    trace = Trace(
+        np.arange(10.0), np.arange(10), [[i] * 1 if i % 2 else list(range(50 * i, 50 * i + 50)) for i in range(10)],
+        np.array([4 if i % 2 else 200 for i in range(10)]), np.ones(10, int), 4,
+    )  # fmt: skip
+    figures = replay(trace, policy="round-robin", destinations=2, profile=small_profile(80), warmup=0).summary()
+    assert (figures["refused"], figures["offered_rps"]) == (5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prompt_tokens": [2**31], "blocks": [[1]], "block_tokens": 2**31}, r"prompt_tokens\[0\] = 2147483648"),
+        ({"output_tokens": [2**63 - 1]}, r"output_tokens\[0\] = "),
+        ({"blocks": [[1.5]]}, r"blocks\[0\]: whole numbers expected"),
+        ({"block_tokens": 16.5}, "block_tokens = 16.5"),
+    ],
+)
+def test_a_trace_refuses_what_would_overflow_or_be_cut(change, message):
+    plain = {
+        "arrival_s": [0.0], "key": [0], "blocks": [[1]], "prompt_tokens": [8], "output_tokens": [1], "block_tokens": 16,
+    }  # fmt: skip
+    Trace(**plain)
+    with pytest.raises(ValueError, match=message):
+        Trace(**plain | change)

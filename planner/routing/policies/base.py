@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.core.cpu import CPUTargetOptions
 from numpy.typing import NDArray
 
 from planner.routing.hashing import next_random
@@ -39,8 +40,11 @@ NOTHING, CANDIDATES, EVERYTHING = 0, 1, 2
 
 # A call between compiled functions counts the references of every array that it hands over, some twenty times what
 # the rule itself takes. Nothing in a replay's kernels makes or keeps an array, so they are compiled without.
-UNCOUNTED: dict[str, Any] = {"_nrt": False}
-compiled = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, **UNCOUNTED)
+# The option is private: where the compiler has it no more, the same code runs and is slower.
+UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(CPUTargetOptions, "_nrt") else {}
+# Rules are called by compiled code alone.
+_RULE: dict[str, Any] = {**UNCOUNTED, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+compiled = njit(**_RULE)
 
 
 Index = Any  # plain ints and array elements are one to the compiler
@@ -70,8 +74,10 @@ class DispatchTables(NamedTuple):
     code: int
     looks: int
     needs_cache: bool
-    window_s: float
-    look_back: int
+    window_s: float  # above 0: the rule reads known, missed, served and evicted
+    look_back: int  # above 0: requests that wait at two overloaded candidates are moved, up to so many of each
+    budget_tokens: float  # pending tokens beyond which a candidate is overloaded
+    within_s: float  # time to first token that a move has to keep
     parameters: NDArray[np.float64]
     start: NDArray[np.int32]  # [U] place on the ring, or the destination itself where there is no ring
     second: NDArray[np.int32]  # [U] the other place
@@ -91,7 +97,7 @@ class Signals(NamedTuple):
     is_open: NDArray[np.uint8]  # [R] whether it takes requests
     open: NDArray[np.int64]  # [R] the first ``counts[0]`` are those that do, ascending
     counts: NDArray[np.int64]  # [2] open destinations; candidates
-    candidates: NDArray[np.int64]  # [R] the first ``counts[1]`` are those of this request
+    candidates: NDArray[np.int64]  # [R, at least 2] the first ``counts[1]`` are those of this request
     request: NDArray[np.int64]  # [2] number in order of dispatch; prompt tokens
     matched: NDArray[np.int64]  # [R] tokens of the prompt that each candidate has cached; where ``needs_cache``
     known: NDArray[np.int64]  # [R] the same by the requests of the window, evicted or not; with a window
@@ -112,7 +118,7 @@ def quiet_signals(destinations: int) -> Signals:
         is_open=np.ones(destinations, dtype=np.uint8),
         open=np.arange(destinations),
         counts=np.array([destinations, 0]),
-        candidates=zeros(),
+        candidates=zeros(max(destinations, 2)),
         request=zeros(2),
         matched=zeros(),
         known=zeros(),
@@ -206,6 +212,8 @@ class Policy(ABC):
         parameters: Sequence[float] = (),
         window_s: float = 0.0,
         look_back: int = 0,
+        budget_tokens: float = np.inf,
+        within_s: float = np.inf,
         start: NDArray[np.integer] | None = None,
         second: NDArray[np.integer] | None = None,
         ring: NDArray[np.integer] | None = None,
@@ -214,6 +222,13 @@ class Policy(ABC):
         members: NDArray[np.int32] | None = None,
         backup: NDArray[np.int32] | None = None,
     ) -> DispatchTables:
+        if look_back and (self.looks != CANDIDATES or not self.needs_cache):
+            raise ValueError(f"policy {self.name!r}: moves need candidates and a sight of their caches")
+        if window_s > 0 and (self.looks != EVERYTHING or not self.needs_cache):
+            raise ValueError(f"policy {self.name!r}: a window needs a sight of every cache")
+        if self.needs_cache and self.looks == NOTHING:
+            raise ValueError(f"policy {self.name!r}: it needs the caches and looks at nothing")
+
         def plain(array: NDArray[Any] | None, dtype: type) -> NDArray[Any]:
             # Copies: the arrays of a table are read-only, which is another type to the compiled kernel.
             return np.empty(0, dtype=dtype) if array is None else np.array(array, dtype=dtype)
@@ -224,6 +239,8 @@ class Policy(ABC):
             needs_cache=self.needs_cache,
             window_s=float(window_s),
             look_back=int(look_back),
+            budget_tokens=float(budget_tokens),
+            within_s=float(within_s),
             parameters=np.array(parameters, dtype=np.float64),
             start=plain(start, np.int32),
             second=plain(second, np.int32),
@@ -239,4 +256,6 @@ class Policy(ABC):
 def _code_of(kind: type[Policy]) -> int:
     from planner.routing.policies.dispatch import RULES  # it imports every policy, and they this module
 
+    if kind not in RULES:
+        raise ValueError(f"policy {kind.__name__}: its class has to be in a file of planner.routing.policies")
     return RULES.index(kind)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.routing.policies.base import EVERYTHING, Costs, DispatchTables, Index, KeySpace, Policy, Signals, compiled
-from planner.routing.policies.ring import clockwise, ring_places, ring_points
+from planner.routing.policies.ring import check_vnodes, clockwise, ring_places, ring_points
 from planner.routing.table import RoutingTable
-from planner.routing.validation import positive, whole
+from planner.routing.validation import positive
 
 __all__ = ["CHWBL"]
 
@@ -55,7 +55,7 @@ class CHWBL(Policy):
     rule = staticmethod(_first_within_bound)
 
     def __post_init__(self) -> None:
-        whole("vnodes", self.vnodes, 1)
+        check_vnodes(self.vnodes)
         if positive("load_factor", self.load_factor) < 1:
             raise ValueError(f"load_factor = {self.load_factor}: expected at least 1")
 

@@ -30,6 +30,9 @@ def _found() -> list[type[Policy]]:
 
 
 RULES = _found()
+_names = [policy.name for kind in RULES for policy in kind.variants()]
+if len(set(_names)) < len(_names):
+    raise ValueError(f"policies: two have one name among {', '.join(sorted(_names))}")
 
 
 def _switch(rules: Mapping[int, Callable[..., Any]]) -> Callable[..., Any]:

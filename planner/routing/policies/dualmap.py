@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from planner.routing.hashing import hash_indices
 from planner.routing.policies.base import CANDIDATES, Costs, DispatchTables, Index, KeySpace, Policy, Signals, compiled
-from planner.routing.policies.ring import clockwise, ring_places, ring_points
+from planner.routing.policies.ring import check_vnodes, clockwise, ring_places, ring_points
 from planner.routing.table import RoutingTable
 from planner.routing.validation import positive, whole
 
@@ -43,7 +43,7 @@ def _longer_prefix(tables: DispatchTables, signals: Signals, key: int, rng: NDAr
     if signals.matched[a] == signals.matched[b]:
         return lighter
     holder = a if signals.matched[a] > signals.matched[b] else b
-    return lighter if signals.pending[holder] > tables.parameters[0] else holder
+    return lighter if signals.pending[holder] > tables.budget_tokens else holder
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,9 @@ class DualMap(Policy):
 
     def __post_init__(self) -> None:
         positive("slo_s", self.slo_s)
-        whole("vnodes", self.vnodes, 1)
-        whole("look_back", self.look_back, 0)
+        check_vnodes(self.vnodes)
+        if whole("look_back", self.look_back, 0) > 10_000:
+            raise ValueError(f"look_back = {self.look_back}: expected at most 10000")
 
     def prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
@@ -88,8 +89,9 @@ class DualMap(Policy):
         points, owners = ring_points(destinations, self.vnodes)
         budget = self.slo_s / costs.prefill_token_s if costs.prefill_token_s > 0 else np.inf
         return self._tables(
-            parameters=[budget, self.slo_s, costs.prefill_token_s],
             look_back=self.look_back,
+            budget_tokens=budget,
+            within_s=self.slo_s,
             start=ring_places(keys.hashes, points),
             second=ring_places(hash_indices(keys.hashes, salt=5), points),
             ring=owners,

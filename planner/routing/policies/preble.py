@@ -61,8 +61,9 @@ class Preble(Policy):
 
     L is the prefill time of the tokens that the requests of the last ``window_s`` missed there, and the decode time
     of its running requests; M the prefill time of what it would have to evict, weighted with the share of the
-    window's requests there that hold it; P the prefill time of the tokens missed there. While the heaviest L is
-    beyond ``rebalance`` x the lightest, requests that would exploit the heaviest go to the lightest.
+    window's requests there that hold it (what no other request can hit weighs nothing); P the prefill time of the
+    tokens missed there. While the heaviest L is beyond ``rebalance`` x the lightest, requests that would exploit the
+    heaviest go to the lightest.
     Ties go to the lower index. Decode time of the running requests: the workload's mean output tokens x the time of
     an iteration that decodes them all at the workload's mean context.
     Source: Srivatsa et al., *Preble* (arXiv 2407.00023), E2 as the paper states it. The variant ``preble-50``

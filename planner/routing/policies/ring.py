@@ -7,8 +7,16 @@ from numpy.typing import NDArray
 
 from planner.routing.hashing import hash_indices
 from planner.routing.policies.base import DispatchTables, Signals, compiled
+from planner.routing.validation import whole
 
-__all__ = ["clockwise", "ring_owners", "ring_places", "ring_points"]
+__all__ = ["check_vnodes", "clockwise", "ring_owners", "ring_places", "ring_points"]
+
+
+def check_vnodes(vnodes: int) -> int:
+    """Return the points of a destination on a ring, from 1 to 10,000; a ``ValueError`` for others."""
+    if whole("vnodes", vnodes, 1) > 10_000:
+        raise ValueError(f"vnodes = {vnodes}: expected at most 10000")
+    return vnodes
 
 
 def ring_points(destinations: int, vnodes: int) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:

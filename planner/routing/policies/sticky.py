@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.routing.policies.base import Costs, DispatchTables, Index, KeySpace, Policy, Signals, compiled
-from planner.routing.policies.ring import clockwise, ring_places, ring_points
+from planner.routing.policies.ring import check_vnodes, clockwise, ring_places, ring_points
 from planner.routing.table import RoutingTable
-from planner.routing.validation import whole
 
 __all__ = ["Sticky"]
 
@@ -40,7 +39,7 @@ class Sticky(Policy):
     rule = staticmethod(_successor)
 
     def __post_init__(self) -> None:
-        whole("vnodes", self.vnodes, 1)
+        check_vnodes(self.vnodes)
 
     def prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
