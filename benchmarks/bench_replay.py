@@ -12,13 +12,14 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.bench_planner import best_of, emit
 from planner.ingest import read_workload
 from planner.routing import RoutingTable, build_table
-from planner.simulation import PROFILES, Blocks, ReplayResult, Trace, replay, retime
+from planner.simulation import PROFILES, Blocks, EngineProfile, Fault, ReplayResult, Trace, replay, retime
 from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_trace
 
 FLAGSHIP = PROFILES["llama-3.3-70b-fp8-tp2-h100"]
@@ -71,10 +72,12 @@ def case(requests: int, block_tokens: int, destinations: int = 30) -> tuple[Trac
     return trace, build_table(rates, destinations=destinations, q_cap=4.0, slots=destinations * 80)
 
 
-def play(trace: Trace, table: RoutingTable, policy: str, **options: bool) -> ReplayResult:
+def play(
+    trace: Trace, table: RoutingTable, policy: str, profile: EngineProfile = FLAGSHIP, **options: Any
+) -> ReplayResult:
     """One replay as a caller meets it: the chains of the prompts are found anew each time."""
     fresh = replace(trace, blocks=Blocks(*trace.blocks))
-    return replay(fresh, policy=policy, destinations=table.destinations, profile=FLAGSHIP, table=table, **options)
+    return replay(fresh, policy=policy, destinations=table.destinations, profile=profile, table=table, **options)
 
 
 def speed() -> None:
@@ -135,6 +138,28 @@ def many_destinations() -> None:
     emit("replay.preble.growth_for_10x", round(seconds[300] / seconds[30], 2), "times", 10)
 
 
+def edges() -> None:
+    """Requests/s away from the fair case: overload, faults, slots; and what a fleet of thousands takes."""
+    trace, table = case(200_000, 512)
+    flood = retime(trace, 1e5, arrivals="poisson", seed=1)
+    end = float(trace.arrival_s[-1])
+    faults = [Fault("down", 0, end / 4, end / 2), Fault("drain", 1, end / 4), Fault("slow", 2, end / 4)]
+    slots = replace(FLAGSHIP, cache_shape="slots", max_sequences=48)
+    for name, run in {
+        "overload.flat-lb": partial(play, flood, table, "flat-lb"),
+        "overload.dualmap": partial(play, flood, table, "dualmap"),
+        "faults.cacheroute": partial(play, trace, table, "cacheroute", faults=faults),
+        "slots.cacheroute": partial(play, trace, table, "cacheroute", profile=slots),
+    }.items():
+        emit(f"replay.speed.{name}", round(len(trace) / best_of(3, run)), "requests/s", None)
+    trace, table = case(20_000, 16, 2_000)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    seconds = best_of(1, partial(play, trace, table, "flat-lb"))
+    emit("replay.2000_destinations.time", round(seconds, 3), "s", None, "20,000 requests, 16-token blocks")
+    emit("replay.2000_destinations.memory", round((_status("VmHWM") - before) / 2**20, 1), "MiB", None)
+
+
 def round_robin() -> None:
     """Mooncake's conversation trace over 30 replicas of 1,024 blocks; two other simulators give .0586 to .0588."""
     file = DATA / "mooncake" / "conversation_trace.jsonl.gz"
@@ -155,6 +180,7 @@ def main() -> None:
     speed()
     leaps()
     many_destinations()
+    edges()
 
 
 if __name__ == "__main__":
