@@ -120,7 +120,7 @@ TRANSITIONS[PlanState] = {
     "building": ("built", "failed", "cancelled"),
     "built": ("replaying", "cancelled"),
     # A replay that fails or is cancelled gives the plan back as it was, and so may a review.
-    "replaying": ("replayed", "built", "cancelled"),
+    "replaying": ("replayed", "built", "approved", "cancelled"),
     "replayed": ("replaying", "in_review", "cancelled"),
     "in_review": ("approved", "rejected", "replayed"),
     # In review again when what was approved is not what is true any more (ADR 2).

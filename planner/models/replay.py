@@ -5,7 +5,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from planner.models.base import DIGEST_LENGTH, Versioned, known_state
-from planner.models.plan import Plan
+from planner.models.plan import Plan, PlanState
 from planner.models.workload import Workload
 
 # The two policies without which nothing is compared.
@@ -28,6 +28,12 @@ class Replay(Versioned):
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="replays")
     workload = models.ForeignKey(Workload, on_delete=models.PROTECT, related_name="replays")
     state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
+    plan_state = models.CharField(
+        max_length=12,
+        choices=PlanState,
+        blank=True,
+        help_text="The plan's state before, which it returns to when the replay comes to nothing; empty for what-ifs",
+    )
     policies = models.JSONField()
     loads_rps = models.JSONField()
     seeds = models.JSONField()
@@ -79,6 +85,7 @@ class ReplayCell(models.Model):
     """One policy at one load with one seed: the unit of work of a replay."""
 
     State = CellState
+    OPEN = (CellState.QUEUED, CellState.RUNNING)
 
     replay = models.ForeignKey(Replay, on_delete=models.PROTECT, related_name="cells")
     policy = models.CharField(max_length=40, help_text="A policy, or cacheroute@N for plan N of the fleet")

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from planner.digests import code_version
 from planner.errors import Conflict
-from planner.models import Job, Plan, Replay, ReplayCell
+from planner.models import Job, Plan, PlanState, Replay, ReplayCell, Rollout
 from planner.services import audit, jobs, locking, plans, rights
 from planner.services.replay_options import ARRIVALS, DEFAULT_POLICIES, DEFAULT_SEEDS, check_options, check_requests
 
@@ -19,8 +19,10 @@ __all__ = [
     "DEFAULT_POLICIES",
     "DEFAULT_SEEDS",
     "after_cancelled_replay",
+    "cancel_open_cells",
     "check_options",
     "check_requests",
+    "give_back",
     "lock_replay",
     "start_replay",
 ]
@@ -29,6 +31,7 @@ __all__ = [
 BUILT = (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.IN_REVIEW, Plan.State.APPROVED)
 # Options that have a column of their own.
 COLUMNS = ("policies", "loads_rps", "seeds", "arrivals")
+LIVE = (Rollout.State.CANARY, Rollout.State.ACTIVE)
 
 
 def lock_replay(pk: int) -> Replay:
@@ -46,6 +49,12 @@ def start_replay(
 
     Each (policy, load, seed) is a cell, and a task of its own. A replay with faults, a plan switch or other rules of
     the two policies that are compared is a what-if: it leaves the plan's state as it is, and is no evidence.
+
+    Raises
+    ------
+    Conflict
+        While another replay of the plan runs; for an ordinary replay of a plan that carries traffic: its approvals
+        are for the evidence that there is, and a rollout must not lose them on the way.
     """
     rights.require(acting_user, rights.PLAN)
     plan = Plan.objects.select_related("fleet__serving_profile", "workload__rates", "workload__trace").get(pk=plan.pk)
@@ -70,7 +79,14 @@ def _start(
     running = plan.replays.filter(state=Replay.State.RUNNING).first()
     if running is not None:
         raise Conflict(f"{running} is under way: wait for it or cancel it")
+    plan_state = "" if chosen["what_if"] else plan.state
     if not chosen["what_if"]:
+        if plan.rollouts.filter(state__in=LIVE).exists():
+            raise Conflict(
+                f"{plan} carries traffic, and another replay would put other evidence under its approvals: replay it "
+                "as a what-if, or order a plan with the same inputs and replay that",
+                code="live",
+            )
         plans.move(plan, Plan.State.REPLAYING)
     elif plan.state not in BUILT:
         raise Conflict(f"{plan} is {plan.get_state_display()}: it cannot be replayed")
@@ -85,6 +101,7 @@ def _start(
             "synthetic_trace": synthetic,
         },
         what_if=bool(chosen["what_if"]),
+        plan_state=plan_state,
         slo_p99_s=plan.fleet.slo_p99_s,
         engine_profile=profile.engine_profile,
         fingerprint=profile.fingerprint,
@@ -119,11 +136,19 @@ def _start(
 def after_cancelled_replay(*, job: Job) -> None:
     """Close a cancelled replay and its open cells (rows are locked by the caller)."""
     row = Replay.objects.get(pk=job.subject_id or 0)
-    row.cells.filter(state__in=["queued", "running"]).update(
-        state=ReplayCell.State.CANCELLED, finished_at=timezone.now()
-    )
+    cancel_open_cells(row)
     row.state, row.finished_at = Replay.State.CANCELLED, timezone.now()
     row.bump("state", "finished_at")
-    plan = Plan.objects.get(pk=row.plan_id)
+    give_back(row, Plan.objects.get(pk=row.plan_id))
+
+
+def cancel_open_cells(row: Replay) -> None:
+    """Cells that are queued or running are not wanted any more; workers that are at one find out and drop it."""
+    row.cells.filter(state__in=ReplayCell.OPEN).update(state=ReplayCell.State.CANCELLED, finished_at=timezone.now())
+
+
+def give_back(row: Replay, plan: Plan) -> None:
+    """Return the locked plan to its state before a replay that came to nothing: no approval is lost by one."""
     if plan.state == Plan.State.REPLAYING and not row.what_if:
-        plans.move(plan, Plan.State.BUILT)
+        # Replays that began before the state was recorded give the plan back as built, as they did then.
+        plans.move(plan, PlanState(row.plan_state or Plan.State.BUILT))
