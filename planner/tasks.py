@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 from celery import shared_task
+from celery.signals import worker_shutting_down
 
 from planner.errors import JobFailed, Refused
 from planner.models import Job
@@ -74,6 +77,12 @@ def run_job(job_id: int) -> None:
 def run_cell(replay_id: int) -> None:
     """Run the next cell of a replay."""
     cells.run_next_cell(replay_id)
+
+
+@worker_shutting_down.connect
+def put_cells_back(**_: Any) -> None:
+    """A worker that is told to stop waits for its tasks: let those that run cells of replays put them back."""
+    cells.stop_soon()
 
 
 @shared_task(name="planner.sweep_jobs")
