@@ -8,6 +8,7 @@ import json
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -71,15 +72,16 @@ def _write(path: str, data: bytes) -> None:
         raise StorageFull(f"the artifact folder cannot be written: {error.strerror or error}") from error
 
 
-def load(artifact: Artifact) -> pa.Table:
-    """Read it back, refusing bytes that are not what the digest says.
+def load(artifact: Artifact, columns: list[str] | None = None) -> pa.Table:
+    """Read it back, or those of the columns that it has, refusing bytes that are not what the digest says.
 
     Raises
     ------
     ArtifactLost
         When the stored file is gone, cannot be read, or was altered.
     """
-    return pq.read_table(pa.BufferReader(verify(artifact)))
+    file = pq.ParquetFile(pa.BufferReader(verify(artifact)))
+    return file.read(columns and [name for name in columns if name in file.schema_arrow.names])
 
 
 def verify(artifact: Artifact) -> bytes:
@@ -162,25 +164,23 @@ def store_trace(trace: Trace) -> Artifact:
     return store(Artifact.Kind.TRACE, table)
 
 
-@lru_cache(maxsize=4)
-def _trace_of(digest: str) -> Trace:
-    table = load(Artifact.objects.get(digest=digest))
+def load_trace(artifact: Artifact, go_on: Callable[[], None] = lambda: None) -> Trace:
+    """The trace; ``go_on`` is called between the steps of a large one, and what it raises ends the work."""
+    table = load(artifact)
+    go_on()
     blocks = table.column("blocks").combine_chunks()
+    rows = Blocks(
+        blocks.offsets.to_numpy().astype(np.int64), blocks.values.to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    go_on()
     return Trace(
         arrival_s=table.column("arrival_s").to_numpy(),
         key=table.column("key").to_numpy(),
-        blocks=Blocks(
-            blocks.offsets.to_numpy().astype(np.int64), blocks.values.to_numpy(zero_copy_only=False).astype(np.int64)
-        ),
+        blocks=rows,
         prompt_tokens=table.column("prompt_tokens").to_numpy(),
         output_tokens=table.column("output_tokens").to_numpy(),
         block_tokens=json.loads(table.schema.metadata[b"cacheroute"])["block_tokens"],
     )
-
-
-def load_trace(artifact: Artifact) -> Trace:
-    """The trace; kept in the process, since the cells of a replay all read the same one."""
-    return _trace_of(artifact.digest)
 
 
 # Fields of a routing table beside the columns below; the arrays among them and their types.

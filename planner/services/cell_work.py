@@ -25,18 +25,26 @@ def figures_of(cell: ReplayCell, go_on: Callable[[], None] = lambda: None) -> di
     Parameters
     ----------
     go_on
-        Called at least every few ten milliseconds while requests are replayed, and between the steps before that;
-        what it raises ends the work.
+        Called at least every few ten milliseconds while requests are replayed, and between the steps before that,
+        none of which takes a second; what it raises ends the work, and of its requests nothing is kept.
 
     Raises
     ------
     ValueError
         For arguments that the engine refuses, and where no request is left to measure.
     """
+    try:
+        return _figures(cell, go_on)
+    except Exception:
+        traces.let_go()
+        raise
+
+
+def _figures(cell: ReplayCell, go_on: Callable[[], None]) -> dict[str, Any]:
     row = cell.replay
     # Replays from before an option was known lack it.
     chosen: dict[str, Any] = {"cv": None, "run_length": None, "faults": [], "policy_parameters": {}, **row.parameters}
-    trace = _trace(cell, chosen)
+    trace = _trace(cell, chosen, go_on)
     go_on()
     name, _, _ = cell.policy.partition("@")
     table, switches = _tables(cell, chosen, trace)
@@ -56,14 +64,15 @@ def figures_of(cell: ReplayCell, go_on: Callable[[], None] = lambda: None) -> di
         switches=switches,
         checkpoint=lambda _done: go_on(),
     )
+    go_on()
     at_s = sorted({fault.start_s for fault in faults} | {s.at_s for s in switches})
     figures = figures_of_result(result, trace, table, _tenants(row.workload.rates.digest), at_s)
     if figures["p99_s"] is None:
         raise ValueError(f"no request was served after the warm-up ({figures['refused']} refused)")
-    return {**figures, "active_keys": int(np.unique(trace.key).size)}
+    return {**figures, "active_keys": len(trace.dense_keys[0])}
 
 
-def _trace(cell: ReplayCell, chosen: dict[str, Any]) -> Trace:
+def _trace(cell: ReplayCell, chosen: dict[str, Any], go_on: Callable[[], None]) -> Trace:
     given = {name: chosen[name] for name in ("cv", "run_length") if chosen[name] is not None}
     return traces.retimed(
         cell.replay.workload,
@@ -72,6 +81,7 @@ def _trace(cell: ReplayCell, chosen: dict[str, Any]) -> Trace:
         requests=chosen["requests"],
         arrivals=cell.replay.arrivals,
         seed=cell.seed,
+        go_on=go_on,
         **given,
     )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.errors import Invalid
-from planner.models import BASELINE, CANDIDATE, Plan, Workload
+from planner.errors import Conflict, Invalid
+from planner.models import BASELINE, CANDIDATE, Fleet, Plan, PlanState, Replay, Workload
 from planner.routing import POLICIES
 from planner.services import traces
 from planner.services.policy_parameters import check_parameters
-from planner.services.replay_events import check_faults, check_switch, other_plan
+from planner.services.replay_events import check_faults, check_switch, other_plan, table_of, with_unknown
 
 DEFAULT_POLICIES = ("flat-lb", "sticky", "cacheroute")
 DEFAULT_SEEDS = (1, 2, 3)
@@ -17,12 +17,77 @@ DEFAULT_SEEDS = (1, 2, 3)
 DEFAULT_LOAD_SHARES = (0.4, 0.7, 1.0)
 MAX_CELLS = 2_000
 MAX_ROUNDS = 12
+MIN_LOAD_RPS, MAX_LOAD_RPS = 1e-6, 1e8
 ARRIVALS = ("poisson", "scaled", "gamma", "bootstrap")
 # Requests that a cell must measure after the warm-up: fewer have no 95th percentile to speak of.
 MIN_MEASURED = 20
 
 
-def check_options(
+def check_options(plan: Plan, **options: Any) -> dict[str, Any]:
+    """What `chosen` gives, with how many keys of other plans are unknown here, of a plan that can be replayed now.
+
+    Reads the names of keys from storage where another plan is of another workload, once all else is checked.
+
+    Raises
+    ------
+    Invalid
+        As `chosen`, and for another plan none of whose keys the plan's workload has.
+    Conflict
+        When the plan's state, or a replay that is under way, does not allow it.
+    """
+    found = chosen(plan, **options)
+    if plan.pk is not None:
+        _check_state(plan, what_if=bool(found["what_if"]))
+    return with_unknown_keys(plan, found)
+
+
+def _check_state(plan: Plan, *, what_if: bool) -> None:
+    """Refuse before anything is read what is refused under the plan's lock, where it is decided."""
+    from planner.services.replays import BUILT
+
+    running = plan.replays.filter(state=Replay.State.RUNNING).defer("verdict").first()
+    if running is not None:
+        raise Conflict(f"{running} is under way: wait for it or cancel it")
+    state = PlanState(plan.state)
+    if what_if and state not in BUILT:
+        raise Conflict(f"{plan} is {plan.get_state_display()}: it cannot be replayed")
+    if not what_if and not state.may_become(PlanState.REPLAYING):
+        raise Conflict(f"{plan} is {plan.get_state_display()}; it cannot become {PlanState.REPLAYING.label}")
+
+
+def with_unknown_keys(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
+    """What was chosen, each other plan in it with its number of ``keys`` and of those that are ``unknown`` here.
+
+    Reads storage: never call it with a row locked.
+    """
+    assert plan.workload is not None  # a database constraint of this kind of plan
+    rates = plan.workload.rates
+    also = [with_unknown(other, rates, field=f"also/{at}") for at, other in enumerate(found["also"])]
+    switch = found["switch"] and with_unknown(found["switch"], rates, field="switch/from_plan")
+    return {**found, "also": also, "switch": switch}
+
+
+def check_others(
+    fleet: Fleet,
+    workload: Workload,
+    *,
+    also: list[int] | None = None,
+    switch: dict[str, Any] | None = None,
+    **_: Any,
+) -> None:
+    """Refuse other plans that have no key of a workload, for a plan that is being ordered; `chosen` checks the rest.
+
+    Reads storage: never call it with the fleet locked.
+    """
+    named = [(f"also/{at}", number) for at, number in enumerate(dict.fromkeys(also or []))]
+    named += [("switch/from_plan", switch.get("from_plan"))] if switch else []
+    for field, number in named:
+        other = table_of(fleet, number, field=field)
+        assert other.table is not None  # table_of gives no others
+        with_unknown({"plan": number, "table": other.table.digest}, workload.rates, field=field)
+
+
+def chosen(
     plan: Plan,
     *,
     policies: list[str] | None = None,
@@ -42,7 +107,8 @@ def check_options(
 ) -> dict[str, Any]:
     """The options of a replay with their defaults filled in, or a refusal that names the field. JSON-able.
 
-    Flat-LB and the candidate are always among the policies: without both there is nothing to compare.
+    Flat-LB and the candidate are always among the policies: without both there is nothing to compare. Nothing is
+    read from storage, and the plan's state is not looked at: it may be one that is not built yet.
 
     Parameters
     ----------
@@ -70,8 +136,8 @@ def check_options(
     given = check_parameters(names, policy_parameters or {})
     capacity = plan.calibration.q_cap * sum(plan.capacity)
     loads = sorted(set(loads_rps or [float(f"{capacity * share:.3g}") for share in DEFAULT_LOAD_SHARES]))
-    if any(not 1e-6 <= load <= 1e8 for load in loads):
-        raise Invalid("loads are requests/s from 1e-6 to 1e8", field="loads_rps")
+    if any(not MIN_LOAD_RPS <= load <= MAX_LOAD_RPS for load in loads):
+        raise Invalid(f"loads are requests/s from {MIN_LOAD_RPS:g} to {MAX_LOAD_RPS:g}", field="loads_rps")
     seeds = sorted(set(seeds or DEFAULT_SEEDS))
     if any(not 0 <= seed < 2**31 for seed in seeds):
         raise Invalid("seeds are whole numbers from 0 to 2^31 - 1", field="seeds")
@@ -178,7 +244,7 @@ def check_requests(
         )
     if run_length is not None and run_length >= count:
         raise Invalid(f"{count:,} requests have {count - 1:,} gaps, no run of that length", field="run_length")
-    if arrivals in ("scaled", "bootstrap") and traces.span_s(workload, synthetic, count) <= 0:
+    if arrivals in ("scaled", "bootstrap") and not traces.has_gaps(workload, count):
         raise Invalid(
             f"the first {count:,} requests of {workload.name} arrive at one instant: there are no gaps to "
             f"{'scale' if arrivals == 'scaled' else 'draw from'}; take poisson or gamma arrivals",
