@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -11,9 +13,9 @@ from django.db.models import Max
 
 from planner import artifacts
 from planner.digests import code_version, digest
-from planner.errors import Conflict, JobFailed, Refused
+from planner.errors import Conflict, Invalid, JobFailed, Refused
 from planner.models import Calibration, Fleet, Job, Plan, PlanState, Workload
-from planner.services import audit, jobs, plan_options, plan_tables, rights
+from planner.services import audit, jobs, plan_options, plan_tables, replay_options, rights
 from planner.services.locking import lock
 
 # Figures of a built table that the audit trail keeps.
@@ -55,14 +57,15 @@ def order_plan(
     # Before the lock: falling back takes it too, and must not wait for a large file.
     plan_options.check_workload(fleet, workload, **options)
     if replay is not None:
-        from planner.services import replays
-
-        replays.check_requests(workload, **replay)
+        with _within_replay():
+            replay_options.check_requests(workload, **replay)
+            replay_options.check_others(fleet, workload, **replay)
     fleet = lock(Fleet, fleet.pk)
     parameters = plan_options.checked(fleet=fleet, calibration=calibration, incumbent=incumbent, **options)
     if replay is not None:
         # Refused now, while somebody is looking, and not after the build.
-        replays.check_options(Plan(fleet=fleet, calibration=calibration, parameters=parameters), **replay)
+        with _within_replay():
+            replay_options.chosen(Plan(fleet=fleet, calibration=calibration, parameters=parameters), **replay)
     latest = fleet.plans.aggregate(n=Max("number"))["n"] or 0
     plan = Plan.objects.create(
         fleet=fleet,
@@ -95,6 +98,16 @@ def order_plan(
     return plan, job
 
 
+@contextmanager
+def _within_replay() -> Iterator[None]:
+    """What is wrong with the options of the replay is named by its place in the order."""
+    try:
+        yield
+    except Invalid as refusal:
+        place = "workload" if refusal.field == "plan" else f"replay/{refusal.field}" if refusal.field else "replay"
+        raise Invalid(refusal.message, code=refusal.code, field=place) from refusal
+
+
 def _inputs_digest(workload: Workload, incumbent: Plan | None, parameters: dict[str, Any]) -> str:
     inputs: dict[str, Any] = {"rates": workload.rates.digest, "parameters": parameters}
     if incumbent is not None and incumbent.table is not None:
@@ -121,6 +134,7 @@ def build_plan(job: Job) -> None:
     jobs.progress(job, 2, "table built")
     stored = artifacts.store_table(built.table, inputs.key_names)
     summary = {**plan_tables.summary_of(plan, built), "build_ms": round(build_ms, 3)}
+    prepared = _prepared_replay(job, plan)
     with transaction.atomic():
         plan = lock_plan(plan.pk)
         if not _may_be_built(job, plan):
@@ -137,7 +151,7 @@ def build_plan(job: Job) -> None:
         )
         result = {"plan": plan.pk, "build_ms": summary["build_ms"]}
         # In this transaction, so that whoever waits for the build never sees a gap before the replay's job.
-        result |= _replay_next(job, plan)
+        result |= _replay_next(job, plan, prepared)
         jobs.finish(job, Job.State.SUCCEEDED, result=result)
 
 
@@ -153,13 +167,33 @@ def _may_be_built(job: Job, plan: Plan) -> bool:
     return False
 
 
-def _replay_next(job: Job, plan: Plan) -> dict[str, Any]:
+def _prepared_replay(job: Job, plan: Plan) -> tuple[dict[str, Any], dict[str, Any] | None] | Refused | None:
+    """The replay that follows the build, with its options checked, or why it cannot be; None when none is wanted.
+
+    Reads storage, and so comes before the build's transaction: nobody waits for a large file at the plan's lock.
+    """
+    if not job.payload.get("replay"):
+        return None
+    assert plan.workload is not None  # a database constraint of this kind of plan
+    try:
+        rights.require(job.created_by, rights.PLAN)
+        chosen = replay_options.with_unknown_keys(plan, replay_options.chosen(plan, **job.payload["replay"]))
+        return chosen, replay_options.check_requests(plan.workload, **chosen)
+    except Refused as refusal:
+        return refusal
+
+
+def _replay_next(
+    job: Job, plan: Plan, prepared: tuple[dict[str, Any], dict[str, Any] | None] | Refused | None
+) -> dict[str, Any]:
     from planner.services import replays
 
-    if not job.payload.get("replay"):
+    if prepared is None:
         return {}
     try:
-        row, following = replays.start_replay(acting_user=job.created_by, plan=plan, **job.payload["replay"])
+        if isinstance(prepared, Refused):
+            raise prepared
+        row, following = replays._start(job.created_by, plan, None, *prepared)
     except Refused as refusal:
         return {"replay_refused": refusal.message}
     return {"replay": row.pk, "replay_job": following.pk}

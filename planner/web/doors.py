@@ -119,7 +119,8 @@ def fill(request: HttpRequest, form: forms.Form, call: Callable[[dict[str, Any]]
         form.add_error(None, STALE)
         return refusal.status
     except Refused as refusal:
-        field = (refusal.field or "").split("/")[0]  # a path into a list belongs to the list's field
+        # A path into a list belongs to the list's field; a form has no object within it, as the replay of an order.
+        field = (refusal.field or "").removeprefix("replay/").split("/")[0]
         form.add_error(field if field in form.fields else None, sentence(refusal.message))
         return refusal.status
     except ImportProblem as problem:

@@ -123,10 +123,48 @@ def test_another_plan_for_other_destinations_cannot_be_replayed_beside(cast, fle
     assert refusal.value.field == "also/0"
 
 
+def test_another_plan_for_other_speeds_cannot_be_replayed_beside_or_before(cast, fleet):
+    from planner.services import fleets
+
+    older = make.built_plan(cast, fleet)
+    fleets.change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=1), weight=2.0)
+    plan = make.built_plan(cast, fleet)
+    for options, field in (
+        ({"also": [older.number]}, "also/0"),
+        ({"switch": {"from_plan": older.number, "at": 0.5}}, "switch/from_plan"),
+    ):
+        with pytest.raises(Invalid, match="1, and 2 here") as refusal:
+            replays.check_options(plan, **options)
+        assert refusal.value.field == field
+
+
+def test_keys_of_other_plans_that_are_unknown_are_counted_and_a_plan_without_any_known_is_refused(cast, fleet):
+    lines = ["key,rate", "k000000,9", "k000007,7", "elsewhere,8"]
+    partly = make.built_plan(cast, fleet, workload=make.import_rates(cast, fleet, "\n".join(lines)))
+    foreign = make.built_plan(cast, fleet, workload=make.import_rates(cast, fleet, "key,rate\nx,1\ny,2\n"))
+    workload = make.make_workload(cast, fleet)
+    plan = make.built_plan(cast, fleet, workload=workload)
+    chosen = replays.check_options(plan, also=[partly.number], switch={"from_plan": partly.number, "at": 0.5})
+    for other in (chosen["also"][0], chosen["switch"]):
+        assert (other["plan"], other["keys"], other["unknown"]) == (partly.number, 3, 1)
+    for options, field in (
+        ({"also": [partly.number, foreign.number]}, "also/1"),
+        ({"switch": {"from_plan": foreign.number, "at": 0.5}}, "switch/from_plan"),
+    ):
+        with pytest.raises(Invalid, match="none of the 2 keys") as refusal:
+            replays.start_replay(acting_user=cast.ada, plan=plan, **options)
+        assert refusal.value.field == field
+        with pytest.raises(Invalid, match="none of the 2 keys") as refusal:
+            make.order_plan(cast, fleet, workload=workload, replay=options)
+        assert refusal.value.field == f"replay/{field}"
+    same = replays.check_options(plan, also=[make.built_plan(cast, fleet, workload=workload).number])["also"][0]
+    assert same["unknown"] == 0 < same["keys"]
+
+
 def test_options_are_refused_when_a_plan_is_ordered_with_them(cast, fleet):
     with pytest.raises(Invalid) as refusal:
         make.order_plan(cast, fleet, replay={"faults": [{"kind": "down", "destination": "elsewhere", "start": 0.5}]})
-    assert refusal.value.field == "faults/0/destination"
+    assert refusal.value.field == "replay/faults/0/destination"
     assert not fleet.plans.filter(kind="cacheroute").exists()
 
 
@@ -134,8 +172,12 @@ def test_a_plan_is_not_ordered_with_a_replay_that_its_workload_cannot_serve(cast
     workload = workloads.store_workload(
         acting_user=cast.ada, fleet=fleet, parsed=parsed(None, 3, rates=np.zeros(3)), name="silent"
     )
-    with pytest.raises(Invalid, match="no requests to replay"):
+    with pytest.raises(Invalid, match="no requests to replay") as refusal:
         make.order_plan(cast, fleet, workload=workload, replay={})
+    assert refusal.value.field == "workload"
+    with pytest.raises(Invalid, match="after the warm-up") as refusal:
+        make.order_plan(cast, fleet, workload=make.make_workload(cast, fleet), replay={"warmup": 0.999})
+    assert refusal.value.field == "replay/warmup"
     assert not fleet.plans.filter(kind="cacheroute").exists()
 
 
