@@ -18,7 +18,9 @@ from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_k
 PASSWORD = "correct horse battery staple"
 KEYS = 400
 DESTINATIONS = 4
-# Loads around what four destinations of the 70B profile serve within the SLO.
+# What four destinations of the 70B profile serve within the SLO, and Flat-LB only just.
+TOTAL_RPS = 8.0
+# Loads around it.
 REPLAY: dict[str, Any] = {"loads_rps": [4.0, 8.0, 24.0], "seeds": [1, 2, 3], "requests": 2_000}
 
 _numbers = itertools.count(1)
@@ -60,13 +62,13 @@ def make_fleet(cast: Cast, slug: str = "", **policy: Any) -> Fleet:
 
 def make_workload(cast: Cast, fleet: Fleet, *, with_trace: bool = True, name: str = "") -> Workload:
     """A few hundred keys with the source's rate shape, and 2,000 requests to them."""
-    rates = source_rate_shape(KEYS, total_rps=20.0)
+    rates = source_rate_shape(KEYS, total_rps=TOTAL_RPS)
     trace = (
         synthetic_trace(
             rates,
             requests=2_000,
             active_keys=200,
-            load_rps=20.0,
+            load_rps=TOTAL_RPS,
             prefix_tokens=Lengths(6_000, 0.3, 512, 16_384),
             suffix_tokens=Lengths(100, 0.3, 8, 1_000),
             output_tokens=Lengths(40, 0.4, 1, 200),

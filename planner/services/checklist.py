@@ -15,6 +15,8 @@ PASS, FAIL, MISSING = "pass", "fail", "missing"
 MIN_LOADS = 3
 MIN_SEEDS = 3
 REACHED = 0.99  # of the measured rate: loads are rounded
+MATTERS = 0.5  # of the measured rate: at lower loads being better says nothing of the traffic that is to be served
+MIN_RUNS = 20  # of a bootstrap: fewer long runs are the trace itself in another order, for every seed
 MIN_REQUESTS = 1_000  # measured requests a cell: ten of them lie beyond the p99
 
 
@@ -141,6 +143,8 @@ def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
         "policies": replay["policies"],
         "synthetic_trace": replay["synthetic_trace"],
         "measured_requests": replay["measured_requests"],
+        # Evidence of an older format has none of these.
+        **{name: replay.get(name) for name in ("arrivals", "cv", "run_length", "runs", "warmup", "refined_loads")},
         "earlier_replays": replay["earlier_replays"],
         "slo_p99_s": replay["slo_p99_s"],
         "refused": sum(row["refused"] for row in replay["cacheroute"]["loads"]),
@@ -169,6 +173,8 @@ def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
         return Judgement(
             MISSING, f"{few:,} measured requests a cell are too few for a p99; {MIN_REQUESTS:,} at least.", numbers
         )
+    if calmer := _too_calm(replay):
+        return Judgement(MISSING, calmer, numbers)
     if replay["slo_p99_s"] != policy["slo_p99_s"]:
         return Judgement(
             MISSING,
@@ -189,12 +195,33 @@ def shadow_replay(evidence: Evidence, now: dt.datetime) -> Judgement:
         return Judgement(FAIL, "The candidate misses the SLO at every replayed load.", numbers)
     made = replay["synthetic_trace"]
     note = f" {describe_synthetic(made)}" if made else ""
+    if earlier := replay["earlier_replays"]:
+        note += (
+            f" It is replay {earlier + 1} of this plan: {earlier} earlier one{'s' if earlier > 1 else ''} had figures "
+            "to look at, finished or not."
+        )
     return Judgement(
         PASS,
         f"{len(replay['loads_rps'])} matched loads from {min(replay['loads_rps']):g} to "
         f"{max(replay['loads_rps']):g} requests/s, {len(replay['seeds'])} paired seeds.{note}",
         numbers,
     )
+
+
+def _too_calm(replay: dict[str, Any]) -> str:
+    """Why the arrivals put less strain on queues than traffic does; empty when they do not."""
+    cv, runs = replay.get("cv"), replay.get("runs")
+    if cv is not None and cv < 1:
+        return (
+            f"Gamma arrivals with a coefficient of variation of {cv:g} are more even than chance (1): queues look "
+            "shorter than traffic makes them. Replay with 1 or more, or other arrivals."
+        )
+    if runs is not None and runs < MIN_RUNS:
+        return (
+            f"Runs of {replay['run_length']:,} gaps leave {runs} different ones to draw from; {MIN_RUNS} are needed. "
+            "Replay with shorter runs or more requests."
+        )
+    return ""
 
 
 def describe_synthetic(made: dict[str, Any]) -> str:
@@ -226,12 +253,19 @@ def better_than_flat(evidence: Evidence, now: dt.datetime) -> Judgement:
     if any(row["half"] <= 1e-9 * abs(row["mean"]) for row in served if row["mean"] and row["half"] is not None):
         return Judgement(MISSING, "The seeds gave identical replays, so there is no interval: take other arrivals.")
     # Better: with one chance in twenty over all loads together. Worse: at any single load.
-    better = [row for row in served if row["excludes_zero_all_loads"] and row["mean"] < 0]
+    anywhere = [row for row in served if row["excludes_zero_all_loads"] and row["mean"] < 0]
+    matters = MATTERS * evidence["workload"]["total_rps"]
+    better = [row for row in anywhere if row["load_rps"] >= matters]
+    # More capacity counts where it is more at a load that matters: the candidate serves it, and Flat-LB does not.
+    validated = (evidence["envelope"] or {"load_high_rps": 0.0})["load_high_rps"]
+    flat = p99_at[1]
+    more = [load for load in flat if matters <= load <= validated and flat[load] > replay["slo_p99_s"]]
     worse = [row for row in served if row["excludes_zero"] and row["mean"] > 0]
     hit = [row for row in against["hit_rate"] if row["excludes_zero"] and row["mean"] > 0]
     numbers = {
         "capacity": replay["capacity"],
         "capacity_steps": steps,
+        "better_counts_from_rps": matters,
         "p99_difference_s": against["p99_s"],
         "hit_rate_difference": against["hit_rate"],
     }
@@ -243,7 +277,8 @@ def better_than_flat(evidence: Evidence, now: dt.datetime) -> Judgement:
         return Judgement(
             FAIL, f"p99 is worse by {row['mean']:.3g} ± {row['half']:.2g} s at {row['load_rps']:g} requests/s.", numbers
         )
-    if steps["excludes_zero"] and steps["mean"] > 0:
+    wider = steps["excludes_zero"] and steps["mean"] > 0
+    if wider and more:
         return Judgement(PASS, f"Better {capacities}; p99 is worse at no load within the SLO.", numbers)
     if better:
         row = max(better, key=lambda r: r["load_rps"])
@@ -253,24 +288,40 @@ def better_than_flat(evidence: Evidence, now: dt.datetime) -> Judgement:
             f"{capacities}.",
             numbers,
         )
+    if wider or anywhere:
+        return Judgement(
+            MISSING,
+            f"Better only below {matters:g} requests/s, which is {MATTERS:.0%} of the measured rate: that says nothing "
+            f"of the traffic that is to be served ({capacities}).",
+            numbers,
+        )
     if hit:
         return Judgement(FAIL, f"Only the hit rate is higher; p99 and capacity are not ({capacities}).", numbers)
     return Judgement(MISSING, f"The intervals straddle zero: no difference shown ({capacities}).", numbers)
 
 
 def fallback_armed(evidence: Evidence, now: dt.datetime) -> Judgement:
-    """5. The range that was validated is known, and Flat-LB is ready to take over."""
+    """5. The validated range is known and holds the measured rate, and Flat-LB is ready to take over."""
     envelope = evidence["envelope"]
     if envelope is None:
         why = "No replay" if evidence["replay"] is None else "No replayed load met the SLO"
         return Judgement(MISSING, f"{why}, so there is no validated range to leave.")
+    measured = evidence["workload"]["total_rps"]
+    numbers = envelope | {"workload_rps": measured}
     if not evidence["fallback"]["ready"]:
         return Judgement(FAIL, "The fleet has no approved Flat-LB plan to fall back to.", envelope)
+    if envelope["load_high_rps"] < REACHED * measured:
+        return Judgement(
+            FAIL,
+            f"Validated up to {envelope['load_high_rps']:g} requests/s only, the highest replayed load up to which p99 "
+            f"meets the SLO; the rates were measured at {measured:g}, where traffic would leave the range at once.",
+            numbers,
+        )
     return Judgement(
         PASS,
         f"Validated for p99 up to {envelope['p99_limit_s']:g} s, {envelope['load_low_rps']:g} to "
         f"{envelope['load_high_rps']:g} requests/s and {envelope['active_keys']:,} active keys; Flat-LB stands ready.",
-        envelope,
+        numbers,
     )
 
 

@@ -27,6 +27,10 @@ def policy(*p99):
     return {"loads": [{"load_rps": load, "p99_s": {"mean": p, "half": 0.1}, "refused": 0} for load, p in loads]}
 
 
+def at_loads(*pairs):
+    return {"loads": [{"load_rps": load, "p99_s": {"mean": p, "half": 0.1}, "refused": 0} for load, p in pairs]}
+
+
 def passing():
     return {
         "policy": {"max_rates_age_days": 7, "max_imbalance": 1.5, "accept_simulated": False, "slo_p99_s": 3.5},
@@ -232,6 +236,74 @@ def test_item_3_requests_that_no_destination_can_hold_fail_it():
 )
 def test_item_5_wants_a_validated_range_and_flat_lb_ready(changes, expected):
     assert verdict(checklist.fallback_armed, **changes).verdict == expected
+
+
+def test_item_5_fails_unless_the_validated_range_reaches_the_measured_rate():
+    assert verdict(checklist.fallback_armed, envelope__load_high_rps=23.8).verdict == PASS
+    judged = verdict(checklist.fallback_armed, envelope__load_high_rps=20)
+    assert judged.verdict == FAIL
+    assert "up to 20 requests/s only" in judged.explanation
+    assert "measured at 24" in judged.explanation
+
+
+FAR_BELOW = {
+    "workload__total_rps": 254.0,
+    "replay__loads_rps": [1e-6, 2e-6, 254.0],
+    "replay__against_flat__hit_rate": [row(1e-6, 0.5), row(2e-6, 0.5), row(254.0, 0.5)],
+    "replay__cacheroute": at_loads((1e-6, 1.0), (2e-6, 1.0), (254.0, 60.0)),
+    "envelope__load_low_rps": 1e-6,
+    "envelope__load_high_rps": 2e-6,
+}
+
+
+def test_a_plan_that_misses_the_slo_at_the_measured_rate_passes_neither_by_p99_nor_in_range_at_tiny_loads():
+    changes = FAR_BELOW | {
+        "replay__flat": at_loads((1e-6, 2.0), (2e-6, 2.0), (254.0, 70.0)),
+        "replay__against_flat__p99_s": [row(1e-6, -1.0), row(2e-6, -1.0), row(254.0, -10.0)],
+        "replay__against_flat__capacity_steps": EQUAL,
+    }
+    judged = verdict(checklist.better_than_flat, **changes)
+    assert judged.verdict == MISSING
+    assert "below 127 requests/s" in judged.explanation
+    assert verdict(checklist.fallback_armed, **changes).verdict == FAIL
+
+
+def test_more_capacity_at_tiny_loads_only_does_not_count():
+    changes = FAR_BELOW | {
+        "replay__flat": at_loads((1e-6, 2.0), (2e-6, 9.0), (254.0, 70.0)),
+        "replay__against_flat__p99_s": [row(1e-6, -1.0), row(2e-6, -8.0), row(254.0, -10.0)],
+        "replay__against_flat__capacity_steps": {"mean": 1.0, "half": 0.0, "excludes_zero": True},
+    }
+    assert verdict(checklist.better_than_flat, **changes).verdict == MISSING
+
+
+def test_more_capacity_does_not_count_where_what_is_more_lies_below_half_of_the_measured_rate():
+    found = verdict(
+        checklist.better_than_flat,
+        workload__total_rps=70.0,
+        replay__flat=policy(4.0, 4.0, 2.0),
+        replay__against_flat__p99_s=[row(10, -3.0), row(20, -2.0), row(40, 0.01)],
+    )
+    assert found.verdict == MISSING
+
+
+@pytest.mark.parametrize(("measured", "expected"), [(40.0, PASS), (40.2, MISSING)])
+def test_a_better_p99_counts_from_half_of_the_measured_rate(measured, expected):
+    found = verdict(
+        checklist.better_than_flat,
+        workload__total_rps=measured,
+        replay__against_flat__capacity_steps=EQUAL,
+        replay__against_flat__p99_s=[row(10, -1.0), row(20, -7.0), row(40, 0.01)],
+    )
+    assert found.verdict == expected
+    assert found.numbers["better_counts_from_rps"] == measured / 2
+
+
+def test_a_worse_p99_counts_at_every_load_within_the_slo():
+    rows = [row(10, 0.4), row(20, -7.0), row(40, -27.0)]
+    assert (
+        verdict(checklist.better_than_flat, workload__total_rps=40.0, replay__against_flat__p99_s=rows).verdict == FAIL
+    )
 
 
 @pytest.mark.parametrize("what", ["calibration", "plan", "replay"])
