@@ -6,17 +6,41 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from planner.digests import digest
 from planner.errors import Conflict
-from planner.models import BASELINE, CANDIDATE, Destination, Fleet, GateEvaluation, GateItem, Plan, Replay, Rollout
+from planner.models import (
+    BASELINE,
+    CANDIDATE,
+    Destination,
+    Fleet,
+    GateEvaluation,
+    GateItem,
+    Plan,
+    Replay,
+    ReplayCell,
+    Rollout,
+)
 from planner.services import audit, rights
 from planner.services.checklist import CHECKLIST, PASS, Judgement
 from planner.services.fleets import POLICY_FIELDS
 
 # Raise it when evidence gains or changes a field: what was judged before is then judged again, and told so.
-FORMAT = "cacheroute.evidence/2"
+FORMAT = "cacheroute.evidence/3"
+# Options of a replay that decide what its figures are. Replays that are older than an option have none.
+MADE_WITH = (
+    "requests",
+    "warmup",
+    "cv",
+    "run_length",
+    "policy_parameters",
+    "refine",
+    "extend",
+    "also",
+    "synthetic_trace",
+)
 
 
 def collect_evidence(plan: Plan) -> dict[str, Any]:
@@ -112,19 +136,41 @@ def _replay(replay: Replay | None) -> dict[str, Any] | None:
         "seeds": replay.seeds,
         "arrivals": replay.arrivals,
         "slo_p99_s": replay.slo_p99_s,
-        "synthetic_trace": replay.parameters.get("synthetic_trace"),
+        # How it was made: who approves is shown the same.
+        **{name: replay.parameters.get(name) for name in MADE_WITH},
+        "runs": _runs(replay),
+        "refined_loads": replay.refined_loads,
+        "figures_digest": replay.figures_digest,
         # What the smallest cell served after the warm-up, not what was asked for: a trace may be shorter.
         "measured_requests": min(
             row["requests"] for policy in (CANDIDATE, BASELINE) for row in verdict["policies"][policy]["loads"]
         ),
-        "earlier_replays": replay.plan.replays.filter(
-            state=Replay.State.SUCCEEDED, what_if=False, pk__lt=replay.pk
-        ).count(),
+        "earlier_replays": _earlier(replay),
         "capacity": verdict["capacity"],
         "cacheroute": verdict["policies"]["cacheroute"],
         "flat": verdict["policies"]["flat-lb"],
         "against_flat": verdict["against_flat"]["cacheroute"],
     }
+
+
+def _runs(replay: Replay) -> int | None:
+    """Runs of gaps that do not overlap, where a bootstrap was given the length of its runs.
+
+    By default a run is the cube root of the gaps long, so that more requests always give more runs.
+    """
+    length = replay.parameters.get("run_length")
+    if not length:
+        return None
+    requests: int = replay.parameters["requests"]
+    if not replay.parameters.get("synthetic_trace"):
+        requests = min(requests, replay.workload.request_count)
+    return (requests - 1) // int(length)
+
+
+def _earlier(replay: Replay) -> int:
+    """Earlier replays of the plan of which somebody may have seen figures, however they ended."""
+    seen = ReplayCell.objects.filter(replay=OuterRef("pk"), state=ReplayCell.State.SUCCEEDED)
+    return replay.plan.replays.filter(Exists(seen), what_if=False, pk__lt=replay.pk).count()
 
 
 def _envelope(replay: Replay | None) -> dict[str, Any] | None:

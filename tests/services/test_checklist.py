@@ -238,6 +238,30 @@ def test_item_5_wants_a_validated_range_and_flat_lb_ready(changes, expected):
     assert verdict(checklist.fallback_armed, **changes).verdict == expected
 
 
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ({"arrivals": "gamma", "cv": 0.99}, MISSING),
+        ({"arrivals": "gamma", "cv": 1.0}, PASS),
+        ({"arrivals": "bootstrap", "run_length": 400, "runs": 19}, MISSING),
+        ({"arrivals": "bootstrap", "run_length": 400, "runs": 20}, PASS),
+        ({"arrivals": "bootstrap", "run_length": None, "runs": None}, PASS),
+    ],
+)
+def test_item_3_wants_arrivals_that_are_no_calmer_than_traffic(made, expected):
+    judged = verdict(checklist.shadow_replay, **{f"replay__{name}": value for name, value in made.items()})
+    assert judged.verdict == expected
+    assert judged.numbers["arrivals"] == made["arrivals"]
+    if expected == MISSING:
+        assert str(made.get("cv") or made["runs"]) in judged.explanation
+
+
+@pytest.mark.parametrize(("earlier", "words"), [(1, "1 earlier one had"), (4, "replay 5 of this plan: 4 earlier ones")])
+def test_item_3_says_how_many_replays_went_before(earlier, words):
+    assert words in verdict(checklist.shadow_replay, replay__earlier_replays=earlier).explanation
+    assert "earlier" not in verdict(checklist.shadow_replay).explanation
+
+
 def test_item_5_fails_unless_the_validated_range_reaches_the_measured_rate():
     assert verdict(checklist.fallback_armed, envelope__load_high_rps=23.8).verdict == PASS
     judged = verdict(checklist.fallback_armed, envelope__load_high_rps=20)
