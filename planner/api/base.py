@@ -118,11 +118,27 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
             raise
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keep the answer for a repeated POST."""
+        """Keep the answer for a repeated POST, and no file that was sent."""
         response = super().finalize_response(request, response, *args, **kwargs)
+        close_uploads(request)
         if self._record is not None and isinstance(response, Response):
             idempotency.keep(self._record, response, secrets=self.secret_fields)
         return response
+
+
+def close_uploads(request: Request) -> None:
+    """Close the temporary files of an upload, also of one that broke off or was refused before it was whole.
+
+    Django closes those of a form that was read to its end, with the response; of any other the file that was being
+    written stays open until it is collected.
+    """
+    sent = request._request
+    for handler in getattr(sent, "_upload_handlers", []):  # not the property, which makes them
+        if (file := getattr(handler, "file", None)) is not None:
+            file.close()
+    for _, files in sent._files.lists() if hasattr(sent, "_files") else ():
+        for file in files:
+            file.close()
 
 
 class ReadViewSet(ConsoleViewSet):

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.files.uploadhandler import TemporaryFileUploadHandler
 from django.test import override_settings
 
 from planner.models import Artifact, AuditEvent, Workload
@@ -136,3 +137,46 @@ def test_a_file_of_exactly_the_limit_is_taken(clients, fleet):
     assert len(content) == 1000
     body = {"fleet": fleet.slug, "file": SimpleUploadedFile("r.csv", content)}
     assert clients.ada.post(URL, body, format="multipart").status_code == 201
+
+
+class Watched(TemporaryFileUploadHandler):
+    """Keeps what it opened, so that nothing is closed by being collected."""
+
+    opened = []
+
+    def new_file(self, *args, **kwargs):
+        super().new_file(*args, **kwargs)
+        self.opened.append(self.file)
+
+
+def _upload(form, end=b"--x--\r\n"):
+    parts = [f'--x\r\nContent-Disposition: form-data; name="{name}"{rest}\r\n\r\n{value}' for name, rest, value in form]
+    return "\r\n".join(parts).encode() + b"\r\n" + end
+
+
+FILE = ("file", '; filename="r.csv"', "key,rate\na,1\n")
+REFUSED = {
+    "an unknown fleet": ("ada", _upload([("fleet", "", "nowhere"), FILE])),
+    "an unknown field": ("ada", _upload([("fleet", "", "alpha"), FILE, ("stray", "", "1")])),
+    "a file that cannot be imported": (
+        "ada",
+        _upload([("fleet", "", "alpha"), ("file", FILE[1], "key,rate\na,nan\n")]),
+    ),
+    "a file too many": ("ada", _upload([FILE, ("other", FILE[1], "x")])),
+    "somebody who may not": ("vera", _upload([("fleet", "", "alpha"), FILE])),
+    "a file over the limit": ("ada", _upload([("fleet", "", "alpha"), ("file", FILE[1], "x" * 200_000)])),
+    "a form that breaks off": ("ada", _upload([FILE, ("file", FILE[1], "y" * 3_000)], end=b"")),
+    "fields beyond the most": ("ada", _upload([FILE] + [(f"f{n}", "", "1") for n in range(60)])),
+}
+
+
+@pytest.mark.parametrize(("person", "body"), REFUSED.values(), ids=REFUSED)
+def test_no_file_of_a_refused_upload_stays_open(clients, fleet, person, body):
+    Watched.opened.clear()
+    handlers = ["planner.web.uploads.BoundedUploadHandler", f"{__name__}.Watched"]
+    with override_settings(FILE_UPLOAD_HANDLERS=handlers, UPLOAD_MAX_BYTES=100_000, DATA_UPLOAD_MAX_NUMBER_FIELDS=50):
+        response = getattr(clients, person).generic("POST", URL, body, content_type="multipart/form-data; boundary=x")
+    assert 400 <= response.status_code < 500, response.content
+    if person == "ada":
+        assert Watched.opened
+    assert all(file.closed for file in Watched.opened)
