@@ -28,6 +28,11 @@ TERMS = {
 RANK_TOLERANCE = 1e-7
 # A sweep's scales are sought within this factor of the base profile: beyond it another base is the better start.
 WIDEST_SCALE = 8.0
+# A scale within this share of either end was not found: it would have gone on.
+NEAR_END = 0.01
+# Root mean square of the errors (relative, or log ratios) beyond which a fit does not explain its points: at 0.5 the
+# typical latency is half as much again as was measured, where fits to real engines come within 0.1.
+LARGEST_RMS = 0.5
 MOST_EVALUATIONS = 120
 
 
@@ -114,8 +119,9 @@ def fit_iterations(points: Iterable[Any], *, base: EngineProfile, name: str | No
     Raises
     ------
     ValueError
-        A value that is negative or not finite, a time of 0, fewer points than constants; or points from which a
-        constant cannot be told: its term is 0 everywhere, or follows from the others.
+        A value that is negative or not finite, a time of 0, fewer points than constants; points from which a
+        constant cannot be told: its term is 0 everywhere, or follows from the others; or points that the equation
+        misses by more than `LARGEST_RMS`.
     """
     rows = _rows(points)
     work = np.column_stack((np.ones(len(rows)), rows[:, :3]))
@@ -136,6 +142,11 @@ def fit_iterations(points: Iterable[Any], *, base: EngineProfile, name: str | No
     given = work @ constants
     errors = given / seconds - 1
     rms = float(np.sqrt(np.mean(errors**2)))
+    if rms > LARGEST_RMS:
+        raise ValueError(
+            f"points: no constants explain them; the nearest miss by {rms:.0%} (rms) and {LARGEST_RMS:.0%} is taken. "
+            f"They take {_span(seconds)} s and the equation gives {_span(given)} s: is a column in another unit?"
+        )
     spread = errors @ errors / max(1, len(rows) - len(TERMS))
     relative = np.sqrt(spread * np.diag(np.linalg.inv(scaled.T @ scaled))) / np.maximum(found, 1e-300)
     values = dict(zip(TERMS, constants.tolist(), strict=True))
@@ -191,7 +202,8 @@ def fit_sweep(
     ------
     ValueError
         Naming the point and its value; fewer than two loads; fewer than 100 requests; or the constant that the
-        points do not determine, because other values of it give the same latencies.
+        points do not determine, because other values of it give the same latencies. Also when a scale ends at
+        `WIDEST_SCALE`, or the simulated sweep misses the measured one by more than `LARGEST_RMS`.
     """
     measured = [_sweep_row(at, point) for at, point in enumerate(points)]
     if len({row["load_rps"] for row in measured}) < 2:
@@ -228,9 +240,10 @@ def fit_sweep(
             "maxfev": MOST_EVALUATIONS - len(tried), "xatol": 5e-4, "fatol": 1e-9, "initial_simplex": simplex,
         },
     ).x  # fmt: skip
-    _refuse_flat(best, given)
     count = sum(key.startswith("log_") for row in given(best) for key in row)
     rms = float(np.sqrt(loss(best) / count))
+    _refuse_flat(best, given)
+    _refuse_far(best, rms, given(best))
     scales = {"iteration": float(np.exp(best[0])), "prefill": float(np.exp(best[1]))}
     said = f"fitted: {len(measured)} points of a sweep, rms error {rms:.2%}"
     provenance = dict(base.provenance)
@@ -261,6 +274,30 @@ def _compare(measured: dict[str, float], simulated: Any) -> dict[str, float]:
             row[f"error_{name}"] = value / measured[name] - 1
             row[f"log_{name}"] = float(np.log(value / measured[name]))
     return row
+
+
+def _span(values: Any) -> str:
+    return f"{np.min(values):.3g} to {np.max(values):.3g}"
+
+
+def _refuse_far(best: NDArray[np.float64], rms: float, rows: list[dict[str, float]]) -> None:
+    """Latencies that no engine near the base gives: another engine, other requests or another unit."""
+    seen = (
+        f"measured p99 is {_span([row['p99_s'] for row in rows])} s at {_span([row['load_rps'] for row in rows])} "
+        f"requests/s, and the nearest simulated {_span([row['given_p99_s'] for row in rows])} s"
+    )
+    for log, what in zip(best, ("iterations", "prefill"), strict=True):
+        if abs(log) >= (1 - NEAR_END) * np.log(WIDEST_SCALE):
+            raise ValueError(
+                f"points: the time of {what} would be more than {WIDEST_SCALE:g} times "
+                f"{'as long' if log > 0 else 'as short'} as the base profile's; {seen}: are these the requests that "
+                "were sent, and seconds? Else start from a profile nearer to the engine"
+            )
+    if rms > LARGEST_RMS:
+        raise ValueError(
+            f"points: no scales explain them; the nearest miss by {rms:.0%} (rms of log ratios) and "
+            f"{LARGEST_RMS:.0%} is taken; {seen}: were other requests sent, or is the engine of another kind?"
+        )
 
 
 def _refuse_flat(best: NDArray[np.float64], given: Callable[[Any], list[dict[str, float]]]) -> None:

@@ -159,3 +159,13 @@ def test_what_cannot_be_fitted_is_refused_when_it_is_ordered(cast, fleet, timed,
     fits.order_fit(acting_user=cast.ada, calibration=timed, name="new")
     with pytest.raises(Conflict, match="under way already"):
         fits.order_fit(acting_user=cast.ada, calibration=timed, name="newer")
+
+
+def test_a_fit_to_nonsense_fails_and_stores_no_profile(cast, fleet):
+    workload, profiles = make.make_workload(cast, fleet), ServingProfile.objects.count()
+    lines = ["load_rps,p50_s,p99_s", "1,0.000001,0.000002", "2,0.000001,0.000002", "3,0.000001,0.000003"]
+    calibration = imported(cast, fleet, lines)
+    job = run(fits.order_fit(acting_user=cast.ada, calibration=calibration, name="nonsense", workload=workload))
+    assert job.state == Job.State.FAILED
+    assert "as short as the base profile's; measured p99 is 2e-06 to 3e-06 s at 1 to 3 requests/s" in job.error
+    assert ServingProfile.objects.count() == profiles

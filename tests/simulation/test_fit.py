@@ -211,3 +211,36 @@ def test_progress_is_told_and_may_stop_the_fit():
 def test_bad_sweeps_are_refused(points, options, message):
     with pytest.raises(ValueError, match=message):
         fit(points, **{"base": SLOW, "trace": TRACE, **options})
+
+
+def swept(*of_p99, p50=1.0):
+    """A sweep of the base profile at four loads, each p99 times a factor of its own."""
+    found = [sweep_point(SHORT, load, SLOW, 0) for load in (20.0, 40.0, 60.0, 90.0)]
+    return [SweepPoint(p.load_rps, p.p99_s * f, p.p50_s * p50) for p, f in zip(found, of_p99, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        (
+            swept(60, 60, 60, 60, p50=60),
+            "8 times as long as the base profile's; measured p99 is .* s at 20 to 90 ",
+        ),
+        (swept(*[1 / 60] * 4, p50=1 / 60), "more than 8 times as short"),
+        (
+            swept(6, 1 / 6, 6, 1 / 6),
+            r"no scales explain them; the nearest miss by \d+% .* 50% is taken; measured",
+        ),
+    ],
+    ids=["much slower", "much faster", "contradictory"],
+)
+def test_a_sweep_that_no_engine_near_the_base_gives_is_refused_with_what_it_looks_like(points, message):
+    with pytest.raises(ValueError, match=message):
+        fit_sweep(points, base=SLOW, trace=TRACE, max_requests=600)
+
+
+def test_iterations_that_the_equation_does_not_explain_are_refused():
+    rng = np.random.default_rng(3)
+    points = [replace(p, seconds=float(p.seconds * np.exp(3 * rng.standard_normal()))) for p in iterations(BASE, 60)]
+    with pytest.raises(ValueError, match=r"no constants explain them; .*rms.*is a column in another unit"):
+        fit_iterations(points, base=BASE)
