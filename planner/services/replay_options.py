@@ -79,7 +79,7 @@ def check_others(
 
     Reads storage: never call it with the fleet locked.
     """
-    named = [(f"also/{at}", number) for at, number in enumerate(dict.fromkeys(also or []))]
+    named: list[tuple[str, Any]] = [(f"also/{at}", number) for at, number in enumerate(dict.fromkeys(also or []))]
     named += [("switch/from_plan", switch.get("from_plan"))] if switch else []
     for field, number in named:
         other = table_of(fleet, number, field=field)

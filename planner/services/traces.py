@@ -192,7 +192,7 @@ def made_of(
         go_on()
     np.cumsum(arrival_s, out=arrival_s)
     arrival_s /= load_rps
-
+    go_on()
     shared = prefix // block_tokens
     offsets = np.concatenate(([0], np.cumsum(-(-prompt // block_tokens))))
     # The blocks of all keys, and last the first that is a request's own.
@@ -204,9 +204,11 @@ def made_of(
         own = np.maximum(np.diff(rows) - shared[drawn[part]], 0)
         numbers[-1] += own.sum()
         go_on()
+    key = active[drawn]
+    go_on()
     return Trace(
         arrival_s=arrival_s,
-        key=active[drawn],
+        key=key,
         blocks=Blocks(offsets, ids),
         prompt_tokens=prompt,
         output_tokens=output,

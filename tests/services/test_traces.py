@@ -48,7 +48,7 @@ def test_a_cancel_is_heard_between_the_parts(monkeypatch):
     asked = []
     options = {"requests": 1_000, "active_keys": 3, "load_rps": 1.0, "seed": 1, **traces.SYNTHETIC_LENGTHS}
     traces.made_of(np.ones(3), **options, go_on=lambda: asked.append(1))
-    assert len(asked) == 20  # ten parts are drawn, and the blocks of ten are numbered
+    assert len(asked) == 22  # ten parts are drawn, and the blocks of ten are numbered
 
 
 @pytest.mark.django_db
