@@ -195,6 +195,7 @@ SPECTACULAR_SETTINGS = {
         "DestinationState": "planner.models.Destination.State",
         "PlanStateEnum": "planner.models.Plan.State",
         "PlanKindEnum": "planner.models.Plan.Kind",
+        "ReplayStateEnum": "planner.models.Replay.State",
     },
 }
 

@@ -16,6 +16,10 @@ from planner.errors import Refused
 from planner.ingest import ImportProblem
 
 CONTENT_TYPE = "application/problem+json"
+# Of a request with thousands of faults the first are shown: whoever mends those sees the next.
+MOST_ERRORS = 20
+# Characters of a pointer or a detail, in which names and values that were sent stand.
+MOST_CHARS = 1_000
 
 
 def problem(status: int, code: str, detail: str, **more: Any) -> Response:
@@ -49,7 +53,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
     elif isinstance(error, SuspiciousOperation):  # too many fields or files, a name that is a path
         response = problem(400, "invalid", str(error))
     elif isinstance(error, exceptions.ValidationError):
-        errors = _flatten(error.detail)
+        errors = _first(_flatten(error.detail))
         detail = "; ".join(f"{e['pointer'].lstrip('/') or 'request'}: {e['detail']}" for e in errors)
         response = problem(400, "invalid", detail, errors=errors)
     elif isinstance(error, exceptions.APIException):
@@ -62,6 +66,18 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
         return None
     set_rollback()
     return response
+
+
+def _first(errors: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The first `MOST_ERRORS`, and after them how many more there are."""
+    shown = [{name: _short(text) for name, text in error.items()} for error in errors[:MOST_ERRORS]]
+    if (more := len(errors) - len(shown)) > 0:
+        shown.append({"pointer": "", "detail": f"and {more:,} more."})
+    return shown
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_CHARS else f"{text[:MOST_CHARS]}…"
 
 
 def _pointed(field: str | None, detail: str) -> list[dict[str, str]] | None:

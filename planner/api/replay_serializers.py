@@ -15,7 +15,7 @@ from planner.routing import POLICIES
 from planner.selectors.job_progress import elapsed_s, eta_s
 from planner.services.policy_parameters import known_parameters
 from planner.services.replay_events import KINDS, MAX_FACTOR
-from planner.services.replay_options import ARRIVALS, MAX_ROUNDS
+from planner.services.replay_options import ARRIVALS, MAX_LOAD_RPS, MAX_ROUNDS, MIN_LOAD_RPS
 
 SHARE = "a share of the arrivals' span, 0 the first and 1 the last arrival: the same moment at every load"
 
@@ -85,7 +85,9 @@ class ReplayOptions(Strict):
         help_text="Parameters that differ from the defaults, {policy: {parameter: value}}. Known, with defaults: "
         + "; ".join(_described(name) for name in POLICIES),
     )
-    loads_rps = serializers.ListField(child=FiniteFloat(min_value=1e-6, max_value=1e9), required=False, max_length=100)
+    loads_rps = serializers.ListField(
+        child=FiniteFloat(min_value=MIN_LOAD_RPS, max_value=MAX_LOAD_RPS), required=False, max_length=100
+    )
     seeds = serializers.ListField(
         child=serializers.IntegerField(min_value=0, max_value=2**31 - 1), required=False, max_length=100
     )
@@ -137,6 +139,14 @@ class ReplaySerializer(serializers.ModelSerializer[models.Replay]):
     class Meta:
         model = models.Replay
         fields = "__all__"
+
+
+class ReplayRowSerializer(ReplaySerializer):
+    """A replay in a list, without what grows with its policies, loads, seeds and tenants."""
+
+    verdict = serializers.JSONField(
+        source="short_verdict", read_only=True, help_text="Of the verdict only the capacity of each policy"
+    )
 
 
 class JobSerializer(serializers.ModelSerializer[models.Job]):

@@ -59,10 +59,10 @@ def newest_events(fleet: Fleet, count: int) -> list[AuditEvent]:
 TIMELINE = 100  # events that the page of a plan shows; the audit trail has all
 
 
-def plan_timeline(plan: Plan) -> list[AuditEvent]:
+def plan_timeline(plan: Plan, replays: list[int]) -> list[AuditEvent]:
     """The latest of what happened to a plan, its replays and its rollouts, oldest first."""
     about = Q(subject_type="plan", subject_id=plan.pk)
-    about |= Q(subject_type="replay", subject_id__in=list(plan.replays.values_list("pk", flat=True)))
+    about |= Q(subject_type="replay", subject_id__in=replays)
     about |= Q(subject_type="rollout", subject_id__in=list(plan.rollouts.values_list("pk", flat=True)))
     # Falling back is the fleet's event, and the end of what was live then.
     about |= Q(action="fleet.fell_back", before__live__contains=[{"plan": plan.number}])

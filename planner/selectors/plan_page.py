@@ -17,13 +17,30 @@ SHOWN_REPLAYS = 10
 WAY = ("queued", "building", "built", "replaying", "replayed", "in_review", "approved")
 
 
-def shown_replay(plan: Plan, pk: int | None = None) -> Replay | None:
+def shown_replay(replays: list[Replay], pk: int | None = None) -> Replay | None:
     """The replay whose figures stand on the page: the one asked for, else the latest that is evidence, else the latest.
 
-    Only those that succeeded; a number that is none of them asks for nothing.
+    Of a plan's replays, the newest first, only those that succeeded; a number that is none of them asks for nothing.
     """
-    done = plan.replays.filter(state=Replay.State.SUCCEEDED).order_by("what_if", "-id")
-    return (done.filter(pk=pk).first() if pk is not None else None) or done.first()
+    done = [row for row in replays if row.state == Replay.State.SUCCEEDED]
+    asked = [row for row in done if row.pk == pk]
+    return next(iter(asked or [row for row in done if not row.what_if] or done), None)
+
+
+def replays_of(plan: Plan) -> list[Replay]:
+    """All replays of a plan, the newest first; their verdicts, which are long, are read one by one when asked for."""
+    return list(plan.replays.defer("verdict").order_by("-id"))
+
+
+def unknown_keys(replay: Replay) -> list[str]:
+    """What other plans of the replay place that its workload does not know, in words; older replays did not count."""
+    others = [*replay.parameters.get("also", []), replay.parameters.get("switch") or {}]
+    told = {}
+    for other in others:
+        if other.get("unknown"):
+            count = f"{other['unknown']:,} of {other['keys']:,} keys of plan {other['plan']}"
+            told[other["plan"]] = f"{count} are unknown here and get no request"
+    return list(told.values())
 
 
 def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
@@ -42,13 +59,15 @@ def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
 
 def plan_page(plan: Plan, replay_pk: int | None = None) -> dict[str, Any]:
     """Everything of a plan's page but the fleet's header, with the figures of the given replay of the plan."""
-    replay = shown_replay(plan, replay_pk)
-    evaluation = plan.gate_evaluations.select_related("replay").prefetch_related("items").order_by("-id").first()
+    replays = replays_of(plan)
+    replay = shown_replay(replays, replay_pk)
+    evaluation = plan.gate_evaluations.prefetch_related("items").order_by("-id").first()
     return {
         "plan": plan,
         "replay": replay,
-        "latest_replay": plan.replays.order_by("-id").first(),
-        "other_replays": other_replays(plan, replay),
+        "unknown_keys": unknown_keys(replay) if replay else [],
+        "latest_replay": replays[0] if replays else None,
+        "other_replays": other_replays(replays, replay),
         "evaluation": evaluation,
         "items": list(evaluation.items.all()) if evaluation else [],
         "headline": headline(plan, replay, evaluation),
@@ -57,9 +76,10 @@ def plan_page(plan: Plan, replay_pk: int | None = None) -> dict[str, Any]:
         "simulated_inputs": simulated_parts(plan),
         "approvals": list(plan.approvals.select_related("approver").order_by("id")),
         **_rollout(plan),
-        "timeline": plan_timeline(plan),
+        "timeline": plan_timeline(plan, [row.pk for row in replays]),
         "way": way(plan),
         "facts": table_facts(plan),
+        **progress(plan, [row.pk for row in replays]),
     }
 
 
@@ -126,9 +146,10 @@ def way(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def progress(plan: Plan) -> dict[str, Any]:
-    """How far the plan's open job is; `open` is False when there is none."""
-    replays = list(plan.replays.values_list("pk", flat=True))
+def progress(plan: Plan, replays: list[int] | None = None) -> dict[str, Any]:
+    """How far the plan's open job is; `open` is False when there is none. ``replays``: all of the plan, where known."""
+    if replays is None:
+        replays = list(plan.replays.values_list("pk", flat=True))
     jobs = Job.objects.filter(fleet=plan.fleet, state__in=Job.OPEN)
     job = jobs.filter(kind=Job.Kind.BUILD_PLAN, subject_id=plan.pk).first()
     if job is None and replays:
@@ -138,12 +159,11 @@ def progress(plan: Plan) -> dict[str, Any]:
     return {"plan": plan, "job": job, "open": job is not None}
 
 
-def other_replays(plan: Plan, shown: Replay | None) -> list[Replay]:
-    """The latest replays of the plan that succeeded and are not shown."""
+def other_replays(replays: list[Replay], shown: Replay | None) -> list[Replay]:
+    """The latest of the replays that succeeded and are not shown."""
     if shown is None:
         return []
-    done = plan.replays.filter(state=Replay.State.SUCCEEDED).exclude(pk=shown.pk).defer("verdict")
-    return list(done.order_by("-id")[:SHOWN_REPLAYS])
+    return [row for row in replays if row.state == Replay.State.SUCCEEDED and row.pk != shown.pk][:SHOWN_REPLAYS]
 
 
 def chart_data(slug: str, number: int, replay_pk: int | None = None) -> dict[str, Any] | None:
@@ -152,7 +172,7 @@ def chart_data(slug: str, number: int, replay_pk: int | None = None) -> dict[str
     found = plan.defer("workload__shape", "workload__notices").first()
     if found is None or not found.summary:
         return None
-    replay = shown_replay(found, replay_pk)
+    replay = shown_replay(replays_of(found), replay_pk)
     names = dict(found.fleet.destinations.values_list("index", "name"))
     return {
         "destinations": [names.get(i, f"#{i}") for i in found.parameters["destinations"]],

@@ -145,3 +145,19 @@ def test_details_and_pages_take_the_same_queries_for_a_small_plan_and_a_large_on
                 assert client.get(address, query).status_code == 200
             found.setdefault(name, []).append(len(captured))
     assert found == {name: [expected, expected] for name, (expected, _) in DETAILS.items()}
+
+
+def test_the_page_of_a_plan_reads_its_replays_once_however_many_there_are(clients, cast, fleet):
+    plan = make.replayed_plan(cast, fleet)
+    client, address, counts = clients.ada, f"/fleets/{fleet.slug}/plans/{plan.number}/", []
+    for more in (0, 12):
+        for _ in range(more):
+            _copy(plan.replays.first(), finished_at=timezone.now(), what_if=True)
+        assert client.get(address).status_code == 200
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get(address).status_code == 200
+        sql = [query["sql"] for query in captured]
+        counts.append((len(sql), sum('FROM "planner_replay"' in one for one in sql)))
+    # The rows without verdicts, the verdict that is shown, and what the checklist would be judged on now.
+    assert counts[0] == counts[1]
+    assert counts[0][1] <= 4, sql

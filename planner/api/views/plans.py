@@ -24,6 +24,14 @@ class Without(Func):
         super().__init__(column, template=template, output_field=JSONField())
 
 
+class Only(Func):
+    """A JSON column with one of its names and no other, or with none where it lacks it (constants of ours)."""
+
+    def __init__(self, column: str, name: str) -> None:
+        template = f"jsonb_strip_nulls(jsonb_build_object('{name}', %(expressions)s -> '{name}'))"
+        super().__init__(column, template=template, output_field=JSONField())
+
+
 class PlanViewSet(ReadViewSet):
     """Candidate plans and their review."""
 
@@ -113,6 +121,19 @@ class ReplayViewSet(ReadViewSet):
     serializer_class = replay_serializers.ReplaySerializer
     fleet_path = "plan__fleet"
     filterset_fields = {"plan": ["exact"], "state": ["exact"], "plan__fleet__slug": ["exact"]}
+
+    def get_queryset(self) -> QuerySet[Replay]:
+        """A list leaves out the verdict but for its capacities, and cells need none: it is not even read."""
+        queryset = super().get_queryset()
+        if self.action not in ("list", "cells"):
+            return queryset
+        return queryset.defer("verdict").annotate(short_verdict=Only("verdict", "capacity"))
+
+    def get_serializer_class(self) -> type[replay_serializers.ReplaySerializer]:
+        """Rows of a list are shorter than a replay of its own."""
+        if self.action == "list":
+            return replay_serializers.ReplayRowSerializer
+        return replay_serializers.ReplaySerializer
 
     @extend_schema(request=replay_serializers.ReplayInput, responses={202: Accepted})
     def create(self, request: Request) -> Response:

@@ -71,7 +71,7 @@ def plan(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 def _page(request: HttpRequest, found: Plan, replay_form: ReplayForm, status: int = 200) -> HttpResponse:
     asked = request.GET.get("replay", "")
     shown = int(asked) if asked.isdecimal() and len(asked) < 10 else None
-    context = {**plan_page(found, shown), **progress(found), "replay_form": replay_form, **_may(person(request), found)}
+    context = {**plan_page(found, shown), "replay_form": replay_form, **_may(person(request), found)}
     if found.state in JUDGED and context["evaluation"] is not None:
         context["changed_since"] = reviews.changed_since(found, context["evaluation"])
     return fleet_render(request, "plans/plan.html", found.fleet, context, status)
