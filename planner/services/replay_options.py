@@ -18,6 +18,7 @@ DEFAULT_LOAD_SHARES = (0.4, 0.7, 1.0)
 MAX_CELLS = 2_000
 MAX_ROUNDS = 12
 MIN_LOAD_RPS, MAX_LOAD_RPS = 1e-6, 1e8
+LOADS_IN_WORDS = f"{MIN_LOAD_RPS:g} to {MAX_LOAD_RPS:g}".replace("e-0", "e-").replace("e+0", "e")
 ARRIVALS = ("poisson", "scaled", "gamma", "bootstrap")
 # Requests that a cell must measure after the warm-up: fewer have no 95th percentile to speak of.
 MIN_MEASURED = 20
@@ -137,7 +138,7 @@ def chosen(
     capacity = plan.calibration.q_cap * sum(plan.capacity)
     loads = sorted(set(loads_rps or [float(f"{capacity * share:.3g}") for share in DEFAULT_LOAD_SHARES]))
     if any(not MIN_LOAD_RPS <= load <= MAX_LOAD_RPS for load in loads):
-        raise Invalid(f"loads are requests/s from {MIN_LOAD_RPS:g} to {MAX_LOAD_RPS:g}", field="loads_rps")
+        raise Invalid(f"loads are requests/s from {LOADS_IN_WORDS}", field="loads_rps")
     seeds = sorted(set(seeds or DEFAULT_SEEDS))
     if any(not 0 <= seed < 2**31 for seed in seeds):
         raise Invalid("seeds are whole numbers from 0 to 2^31 - 1", field="seeds")
