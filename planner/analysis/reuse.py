@@ -69,7 +69,7 @@ def reuse(trace: PromptBlocks) -> AvailableHit:
         Anything with ``blocks`` (offsets int64[n + 1], ids), ``prompt_tokens`` int64[n] and ``block_tokens``.
     """
     _, counts = np.unique(trace.blocks.ids, return_counts=True)
-    cached = available_tokens(*trace.blocks, trace.prompt_tokens, trace.block_tokens)
+    cached = available_tokens(trace.blocks.offsets, trace.blocks.ids, trace.prompt_tokens, trace.block_tokens)
     total = int(trace.prompt_tokens.sum())
     return AvailableHit(
         hit_rate=int(cached.sum()) / total if total else 0.0,

@@ -7,6 +7,7 @@ from typing import Any
 from planner.analysis import t_interval
 from planner.models import BASELINE, Replay
 from planner.selectors.policy_names import CANDIDATE, in_order, policy_name
+from planner.wording import give_or_take, rounded
 
 Row = dict[str, Any]
 DIFFERENCES = ("hit_rate", "p99_s", "p50_s", "busy_imbalance", "throughput_rps")
@@ -198,9 +199,9 @@ def _back(dip: Row) -> str:
     if dip["before"] is None:
         return "no requests before to compare with"
     if dip["censored"] == dip["of"]:
-        return f">{dip['seen_s']:.3g} s: not back before the end"
+        return f">{rounded(dip['seen_s'])} s: not back before the end"
     mean, half = dip["duration_s"]["mean"], dip["duration_s"]["half"]
-    text = f"{mean:.3g} s" if half is None else f"{mean:.3g} ± {half:.2g} s"
+    text = f"{give_or_take(mean, half)} s"
     if dip["censored"]:
-        text += f" where it came back; {dip['censored']} of {dip['of']} seeds did not within {dip['seen_s']:.3g} s"
+        text += f" where it came back; {dip['censored']} of {dip['of']} seeds did not within {rounded(dip['seen_s'])} s"
     return text

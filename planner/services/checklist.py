@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.wording import give_or_take
+
 PASS, FAIL, MISSING = "pass", "fail", "missing"
 MIN_LOADS = 3
 MIN_SEEDS = 3
@@ -275,7 +277,9 @@ def better_than_flat(evidence: Evidence, now: dt.datetime) -> Judgement:
     if worse:
         row = worse[0]
         return Judgement(
-            FAIL, f"p99 is worse by {row['mean']:.3g} ± {row['half']:.2g} s at {row['load_rps']:g} requests/s.", numbers
+            FAIL,
+            f"p99 is worse by {give_or_take(row['mean'], row['half'])} s at {row['load_rps']:g} requests/s.",
+            numbers,
         )
     wider = steps["excludes_zero"] and steps["mean"] > 0
     if wider and more:
@@ -284,7 +288,7 @@ def better_than_flat(evidence: Evidence, now: dt.datetime) -> Judgement:
         row = max(better, key=lambda r: r["load_rps"])
         return Judgement(
             PASS,
-            f"p99 is better by {-row['mean']:.3g} ± {row['half']:.2g} s at {row['load_rps']:g} requests/s; "
+            f"p99 is better by {give_or_take(-row['mean'], row['half'])} s at {row['load_rps']:g} requests/s; "
             f"{capacities}.",
             numbers,
         )

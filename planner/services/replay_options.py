@@ -136,7 +136,7 @@ def chosen(
             raise Invalid(f"{name!r} is not one of {', '.join(POLICIES)}", field="policies")
     given = check_parameters(names, policy_parameters or {})
     capacity = plan.calibration.q_cap * sum(plan.capacity)
-    loads = sorted(set(loads_rps or [float(f"{capacity * share:.3g}") for share in DEFAULT_LOAD_SHARES]))
+    loads = sorted(set(loads_rps or _default_loads(capacity, plan.workload.total_rps if plan.workload else 0.0)))
     if any(not MIN_LOAD_RPS <= load <= MAX_LOAD_RPS for load in loads):
         raise Invalid(f"loads are requests/s from {LOADS_IN_WORDS}", field="loads_rps")
     seeds = sorted(set(seeds or DEFAULT_SEEDS))
@@ -174,6 +174,15 @@ def chosen(
         "extend": extend,
         "what_if": _what_if(given, events, switched),
     }
+
+
+def _default_loads(capacity: float, own_rps: float) -> list[float]:
+    """Shares of what the destinations can take, and the workload's own rate, without which nothing is shown of it."""
+    loads = [float(f"{capacity * share:.3g}") for share in DEFAULT_LOAD_SHARES]
+    # Of two loads within a tenth of each other one would say nothing new.
+    if own_rps > 0 and all(abs(own_rps - load) > 0.1 * load for load in loads):
+        loads.append(float(f"{own_rps:.3g}"))
+    return loads
 
 
 def _check_arrivals(arrivals: str, seeds: list[int], cv: float | None, run_length: int | None) -> None:

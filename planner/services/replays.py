@@ -64,6 +64,8 @@ def start_replay(
     chosen = check_options(plan, **options)
     assert plan.workload is not None  # a database constraint of this kind of plan
     synthetic = check_requests(plan.workload, **chosen)
+    if synthetic is None:  # what is replayed, not what was asked for
+        chosen["requests"] = min(chosen["requests"], plan.workload.request_count)
     return _start(acting_user, plan, expected_version, chosen, synthetic)
 
 

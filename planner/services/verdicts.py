@@ -9,6 +9,7 @@ from planner.analysis import paired_difference
 from planner.models import BASELINE, CANDIDATE, Replay
 from planner.services.verdict_parts import Cells, events_of, mean_of, tenants_of
 from planner.simulation import Capacity, capacity
+from planner.wording import give_or_take
 
 # Figures of a cell that are averaged over seeds, with what they are called on pages.
 FIGURES = {
@@ -107,7 +108,10 @@ def _capacity(found: list[Capacity], steps: list[int], loads: int) -> dict[str, 
     else:
         mean = mean_of(c.value for c in found)
         assert mean is not None
-        text = f"{mean['mean']:.3g} ± {mean['half']:.2g}"
+        low, high = min(found, key=_order), max(found, key=_order)
+        # Seeds stop at few different loads: an interval that leaves those that were tested says less than they do.
+        within = mean["half"] is not None and low.lowest <= mean["mean"] - mean["half"] <= low.value
+        text = give_or_take(mean["mean"], mean["half"]) if within else f"{low} to {high}"
     return {"text": text, "per_seed": per_seed, "steps": steps, "of": loads, "censored": censored}
 
 
