@@ -8,11 +8,16 @@ sent answers them all with a 400 and a pointer.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 NUL = "A NUL character cannot be stored."
 SURROGATE = "Half of a surrogate pair is not text."
 NOT_FINITE = "Not a finite number."
+OFFSET = "An offset from UTC is less than 16 hours."
+
+# What Python takes for an instant; PostgreSQL refuses its offset.
+_FAR_OFFSET = re.compile(r"\d{4}-\d\d?-\d\d?[T ]\d\d?:[\d:.,]+ ?[+-](1[6-9]|2\d):?(\d\d)?")
 
 
 def unstorable(value: Any) -> Any:
@@ -43,4 +48,4 @@ def _fault_of_text(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         return SURROGATE
-    return ""
+    return OFFSET if _FAR_OFFSET.fullmatch(text) else ""
