@@ -173,6 +173,9 @@ def event_labels(replay: Replay, policy: str) -> list[str]:
     at: dict[float, list[str]] = {}
     for fault in replay.parameters.get("faults", []):
         at.setdefault(fault["start"], []).append(f"{fault['destination']} {fault['kind']}")
+        end = fault.get("end")
+        if fault["kind"] == "down" and end is not None and end < 1:
+            at.setdefault(end, []).append(f"{fault['destination']} back, cold")
     switch = replay.parameters.get("switch")
     if switch and policy == CANDIDATE:
         at.setdefault(switch["at"], []).append(f"plan {switch['plan']} gives way to plan {replay.plan.number}")

@@ -65,7 +65,9 @@ def _figures(cell: ReplayCell, go_on: Callable[[], None]) -> dict[str, Any]:
         checkpoint=lambda _done: go_on(),
     )
     go_on()
-    at_s = sorted({fault.start_s for fault in faults} | {s.at_s for s in switches})
+    at_s = sorted(
+        {fault.start_s for fault in faults} | {s.at_s for s in switches} | {moment_s(trace, m) for m in returns(chosen)}
+    )
     figures = figures_of_result(result, trace, table, _tenants(row.workload.rates.digest), at_s)
     if figures["p99_s"] is None:
         raise ValueError(f"no request was served after the warm-up ({figures['refused']} refused)")
@@ -90,6 +92,14 @@ def moment_s(trace: Trace, share: float) -> float:
     """Seconds on the trace's clock of a share of its arrivals' span."""
     first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
     return first + share * (last - first)
+
+
+def returns(parameters: dict[str, Any]) -> list[float]:
+    """When dead destinations come back with empty caches, as shares of the arrivals' span; not at its very end."""
+    faults = parameters.get("faults", [])
+    return [
+        fault["end"] for fault in faults if fault["kind"] == "down" and fault["end"] is not None and fault["end"] < 1
+    ]
 
 
 def _fault(fault: dict[str, Any], trace: Trace) -> Fault:

@@ -3,6 +3,7 @@
 import pytest
 
 from planner.models import AuditEvent, Plan, Replay
+from planner.selectors.verdict_page import event_labels
 from planner.services import cells, replays, reviews
 from planner.services.jobs import cancel_job
 from tests import factories as make
@@ -32,8 +33,23 @@ def test_a_destination_that_dies_sends_its_requests_elsewhere_and_takes_the_hit_
     assert fault["redispatched"] > 0
     assert fault["requests_per_destination"][1] < hit["requests_per_destination"][1]
     assert fault["hit_rate"] < hit["hit_rate"]
-    assert len(fault["dips"]) == 1
+    assert len(fault["dips"]) == 2  # when it dies, and when it is back with nothing in its cache
     assert "dips" not in hit
+
+
+def test_the_page_lists_what_happened_and_when_and_the_return_of_the_dead(client, cast, fleet):
+    client.force_login(cast.grace)
+    plan = make.built_plan(cast, fleet)
+    slow = {"kind": "slow", "destination": "d2", "start": 0.3, "factor": 4}
+    row = make.run_replay(cast, plan, **SMALL, faults=[FAULT, slow])
+    assert event_labels(row, "flat-lb") == ["d2 slow", "d1 down", "d1 back, cold"]
+    body = client.get(f"/fleets/{fleet.slug}/plans/{plan.number}/?replay={row.pk}").content.decode()
+    assert (
+        "d1 down from 40% of the arrivals’ span to 60%; d2 slow ×4 from 30% of the arrivals’ span to the end." in body
+    )
+    assert "d1 back, cold" in body
+    to_the_end = {**FAULT, "end": 1.0}
+    assert event_labels(make.run_replay(cast, plan, **SMALL, faults=[to_the_end]), "flat-lb") == ["d1 down"]
 
 
 def test_times_of_faults_are_shares_of_the_arrivals_so_that_each_load_has_them_at_the_same_requests(cast, fleet):
