@@ -8,7 +8,7 @@ from planner.models import BASELINE, GateEvaluation, Job, Plan, Replay
 from planner.selectors.audit_page import plan_timeline
 from planner.selectors.job_progress import with_progress
 from planner.selectors.plan_table import table_facts
-from planner.selectors.policy_names import CANDIDATE, in_order
+from planner.selectors.policy_names import CANDIDATE, in_order, policy_name
 from planner.selectors.verdict_page import capacities, compared_at, event_labels, shown_load, verdict_tables
 
 # Other replays that the page links to.
@@ -118,7 +118,17 @@ def headline(plan: Plan, replay: Replay | None, evaluation: GateEvaluation | Non
     if replay.what_if:
         reasons = " and ".join(replay.parameters.get("what_if", [])) or "other rules"
         return f"What if, with {reasons}: {sentence[0].lower()}{sentence[1:]}. This replay is no evidence."
-    return f"{sentence}.{_checks(evaluation)}"
+    return f"{sentence}.{_better(verdict)}{_checks(evaluation)}"
+
+
+def _better(verdict: dict[str, Any]) -> str:
+    """Policies that pass more of the ladder than the plan does, over the seeds together."""
+    found = {name: row["capacity"] for name, row in verdict["policies"].items() if row["capacity"].get("steps")}
+    if CANDIDATE not in found:
+        return ""
+    own = sum(found[CANDIDATE]["steps"])
+    better = [f"{policy_name(name)} ({row['text']})" for name, row in found.items() if sum(row["steps"]) > own]
+    return f" {' and '.join(better)} {'serves' if len(better) == 1 else 'serve'} more than the plan." if better else ""
 
 
 def _checks(evaluation: GateEvaluation | None) -> str:

@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from dashboards.plan import app
 from planner.models import Fleet, Plan, Replay
+from planner.selectors import plan_page
 from tests import factories as make
 from tests.factories import Cast
 
@@ -200,3 +201,15 @@ def test_loads_that_bisection_gave_one_policy_and_other_plans_stand_in_their_tab
     assert "Other plans in its place" in page.body
     names = {line["name"] for line in draw(client, replayed, ".p99.figure.")["p99"]["figure"]["data"]}
     assert "CacheRoute, plan 7" in names
+
+
+def test_the_headline_names_the_policies_that_pass_more_of_the_ladder_than_the_plan():
+    def of(steps, text):
+        return {"capacity": {"steps": steps, "text": text}}
+
+    verdict = {"policies": {"flat-lb": of([1, 1], "60"), "cacheroute": of([2, 3], "120 to 180")}}
+    assert plan_page._better(verdict) == ""
+    verdict["policies"] |= {"preble": of([3, 3], ">=180"), "dualmap": of([2, 3], "180")}
+    assert plan_page._better(verdict) == " Preble (>=180) serves more than the plan."
+    verdict["policies"]["chwbl"] = of([3, 3], "180")
+    assert plan_page._better(verdict) == " Preble (>=180) and CHWBL (180) serve more than the plan."
