@@ -125,7 +125,7 @@ DETAILS = {
     "sensitivity": (4, _of_plan("sensitivity/")),
     "destination row": (3, lambda fleet, plan: (f"/api/v1/destinations/{fleet.destinations.first().pk}/", {})),
     "fleet page": (14, lambda fleet, plan: (f"/fleets/{fleet.slug}/", {})),
-    "plan page": (21, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/", {})),
+    "plan page": (18, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/", {})),
     "explain page": (13, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/explain/", {"key": "k1"})),
     "destination on the explain page": (
         11, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/explain/", {"destination": "d1"})
