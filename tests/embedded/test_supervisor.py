@@ -56,13 +56,19 @@ def processes_of(home: Path) -> set[int]:
     return found
 
 
+def hang_up_counts() -> None:
+    """Tests that were started with nohup hand their deafness on, and the supervisor heeds it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Running:
     """A supervisor that has said its URL."""
 
     def __init__(self, home: Path, **more: str) -> None:
         self.process = subprocess.Popen(
-            RUN, cwd=CHECKOUT, env=environment(home, **more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+            RUN, cwd=CHECKOUT, env=environment(home, **more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=hang_up_counts,
+        )  # fmt: skip
         assert self.process.stdout is not None
         self.lines: list[str] = []
         for line in self.process.stdout:
