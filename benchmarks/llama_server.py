@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-import xllamacpp  # type: ignore[import-untyped]
+import xllamacpp  # type: ignore[import-untyped]  # ships no types
 
 
 def main(model: str, slots: int, slot_tokens: int) -> None:

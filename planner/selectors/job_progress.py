@@ -89,5 +89,5 @@ def with_progress(jobs: list[Job]) -> list[Job]:
     """The jobs, each with `elapsed_s` and `eta_s` for a page to show."""
     left = eta_s(jobs)
     for job in jobs:
-        job.elapsed_s, job.eta_s = elapsed_s(job), left.get(job.pk)  # type: ignore[attr-defined]
+        job.elapsed_s, job.eta_s = elapsed_s(job), left.get(job.pk)  # type: ignore[attr-defined]  # no columns
     return jobs

@@ -16,13 +16,14 @@ FIELD = "policy_parameters"
 def known_parameters(name: str) -> dict[str, Any]:
     """The parameters of a policy and their defaults; empty for one without."""
     policy = POLICIES[name]
+    # Each policy is a frozen dataclass, which its base class does not say.
     return {f.name: getattr(policy, f.name) for f in dataclasses.fields(policy) if f.init}  # type: ignore[arg-type]
 
 
 def policy_of(name: str, parameters: dict[str, Any]) -> Policy:
     """The policy with these parameters in place of its defaults."""
     policy = POLICIES[name]
-    # Each policy is a frozen dataclass, which its base class does not say.
+    # As above.
     return dataclasses.replace(policy, **parameters) if parameters else policy  # type: ignore[type-var]
 
 

@@ -91,7 +91,7 @@ class SimulateForm(KneeFields):
 
     def __init__(self, *args: Any, fleet: Fleet, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["workload"].queryset = fleet.workloads.all()  # type: ignore[attr-defined]
+        self.fields["workload"].queryset = fleet.workloads.all()  # type: ignore[attr-defined]  # a choice
 
 
 class FitForm(Styled):
@@ -107,4 +107,4 @@ class FitForm(Styled):
         if method == "iterations":
             del self.fields["workload"]  # the points tell by themselves
         else:
-            self.fields["workload"].queryset = fleet.workloads.all()  # type: ignore[attr-defined]
+            self.fields["workload"].queryset = fleet.workloads.all()  # type: ignore[attr-defined]  # a choice

@@ -100,7 +100,7 @@ class ImportForm(Styled):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         formats = [(name, f"{name}: {form.holds}") for name, form in FORMATS.items()]
-        self.fields["format"].choices = [("auto", "Automatic"), *formats]  # type: ignore[attr-defined]
+        self.fields["format"].choices = [("auto", "Automatic"), *formats]  # type: ignore[attr-defined]  # a choice
 
 
 class PolicyForm(Styled):
@@ -131,7 +131,7 @@ class ServingForm(Styled):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["engine_profile"].choices = [(p, p) for p in profile_names()]  # type: ignore[attr-defined]
+        self.fields["engine_profile"].choices = [(p, p) for p in profile_names()]  # type: ignore[attr-defined]  # a choice
 
 
 class FleetForm(PolicyForm):
@@ -149,7 +149,7 @@ class FleetForm(PolicyForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["engine_profile"].choices = [(p, p) for p in profile_names()]  # type: ignore[attr-defined]
+        self.fields["engine_profile"].choices = [(p, p) for p in profile_names()]  # type: ignore[attr-defined]  # a choice
 
     def clean_slug(self) -> str:
         """`new` is the address of this form."""

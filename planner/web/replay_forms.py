@@ -110,13 +110,13 @@ class ReplayForm(Styled):
     def __init__(self, *args: Any, plan: Plan, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         choices = [(name, policy_name(name)) for name in POLICIES]
-        self.fields["policies"].choices = choices  # type: ignore[attr-defined]
+        self.fields["policies"].choices = choices  # type: ignore[attr-defined]  # a choice
         parameters = {name: ", ".join(f"{k} {v}" for k, v in known_parameters(name).items()) for name in POLICIES}
         shown = "; ".join(f"{name}: {known}" for name, known in parameters.items() if known)
         self.fields["policy_parameters"].help_text = f"One a line, such as sticky.vnodes = 80. Defaults: {shown}."
         others = _others(plan)
-        self.fields["also"].choices = others  # type: ignore[attr-defined]
-        self.fields["switch_from"].choices = [("", "no switch"), *others]  # type: ignore[attr-defined]
+        self.fields["also"].choices = others  # type: ignore[attr-defined]  # a choice
+        self.fields["switch_from"].choices = [("", "no switch"), *others]  # type: ignore[attr-defined]  # a choice
         if not others:
             for name in ("also", "switch_from", "switch_at"):
                 del self.fields[name]

@@ -38,8 +38,8 @@ __all__ = [
 NOTHING, CANDIDATES, EVERYTHING = 0, 1, 2
 
 
-# A call between compiled functions counts the references of every array that it hands over, some twenty times what
-# the rule itself takes. Nothing in a replay's kernels makes or keeps an array, so they are compiled without.
+# A call between compiled functions counts the references of every array that it hands over, which takes longer than
+# the rule itself. Nothing in a replay's kernels makes or keeps an array, so they are compiled without.
 # The option is private: where the compiler has it no more, the same code runs and is slower.
 UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(CPUTargetOptions, "_nrt") else {}
 # Rules are called by compiled code alone.

@@ -42,7 +42,7 @@ def _switch(rules: Mapping[int, Callable[..., Any]]) -> Callable[..., Any]:
     for code in rules:
         lines += [f"    if tables.code == {code}:", f"        return rule_{code}(tables, signals, key, rng)"]
     lines.append(f"    return rule_{code}(tables, signals, key, rng)")
-    exec("\n".join(lines), names)  # noqa: S102 - made of whole numbers; a chain of closures compiles ten times as long
+    exec("\n".join(lines), names)  # noqa: S102 - of whole numbers alone; a chain of closures is compiled level by level
     return njit(error_model="numpy", **UNCOUNTED)(names["pick"])
 
 
