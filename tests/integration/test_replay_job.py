@@ -31,7 +31,8 @@ def by_workers(cast, plan, processes, **options):
 def test_a_worker_inside_a_big_cell_takes_other_work_within_two_seconds_of_the_cancel(client, cast, fleet):
     rates_only = make.make_workload(cast, fleet, with_trace=False)
     plan = make.built_plan(cast, fleet, workload=rates_only)
-    big = {"loads_rps": [8.0], "seeds": [1, 2, 3], "requests": 2_000_000, "policies": ["flat-lb"]}
+    # The slowest policy, so that a whole cell takes much longer than the cancel on a fast machine too.
+    big = {"loads_rps": [8.0], "seeds": [1, 2, 3], "requests": 2_000_000, "policies": ["preble"]}
     with Worker() as worker:
         row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **big)
         # The first cell makes the requests, which all of them share.
@@ -43,10 +44,10 @@ def test_a_worker_inside_a_big_cell_takes_other_work_within_two_seconds_of_the_c
         following = order(client, cast, fleet, workload=rates_only)
         wait_for(lambda: state_of(following) == "succeeded", 20, "the worker took other work")
         assert worker.process.poll() is None
-    # It was in the middle of a cell that would have taken longer than that.
+    # It was in the middle of a cell: a whole one of the same size takes far longer than this one ran.
     left = row.cells.get(state="cancelled", attempt=1)
     ran_s = (Job.objects.get(pk=job.pk).cancel_requested_at - left.started_at).total_seconds()
-    assert (took.finished_at - took.started_at).total_seconds() > ran_s + 2.5
+    assert ran_s < 0.5 * (took.finished_at - took.started_at).total_seconds()
     build = Job.objects.get(pk=following)
     assert (build.started_at - build.created_at).total_seconds() < 2
     assert left.figures == {}
