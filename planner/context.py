@@ -15,6 +15,7 @@ class Origin:
     request_id: str = ""
     ip_address: str | None = None
     token_prefix: str = ""
+    token_number: int | None = None
 
 
 NOWHERE = Origin()

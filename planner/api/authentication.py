@@ -29,7 +29,7 @@ class TokenAuthentication(BaseAuthentication):
         token = tokens.find_token(parts[1].decode("latin-1"))
         if token is None:
             raise AuthenticationFailed("This token is unknown, expired or revoked.")
-        context.set_origin(replace(context.current_origin(), token_prefix=token.prefix))
+        context.set_origin(replace(context.current_origin(), token_prefix=token.prefix, token_number=token.pk))
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:

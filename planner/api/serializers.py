@@ -13,6 +13,7 @@ from planner.api.tenant_slots import SlotsOfTenants, refuse_strays
 from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
 from planner.routing.admission import ADMISSIONS
 from planner.services.destination_rules import MAX_NAME_CHARS, MAX_URL_CHARS
+from planner.services.fleets import POLICY_FIELDS
 from planner.services.plan_options import MOST_TOKENS
 
 
@@ -38,7 +39,8 @@ class FleetSerializer(serializers.ModelSerializer[models.Fleet]):
         model = models.Fleet
         fields = [
             "id", "slug", "name", "description", "serving_profile", "slo_p99_s", "min_approvals",
-            "max_rates_age_days", "max_imbalance", "accept_simulated", "canary_weights", "table_version",
+            *(name for name in POLICY_FIELDS if name not in ("slo_p99_s", "min_approvals")), "policy_version",
+            "simulated_traffic", "table_version",
             "table_issued_at", "version", "created_at", "updated_at",
         ]  # fmt: skip
         read_only_fields = fields
@@ -189,8 +191,25 @@ class PolicyInput(serializers.Serializer[Any]):
     min_approvals = serializers.IntegerField(required=False, min_value=1, max_value=20)
     max_rates_age_days = serializers.IntegerField(required=False, min_value=1, max_value=365)
     max_imbalance = FiniteFloat(required=False, min_value=1, max_value=1000)
+    max_loss_imbalance = FiniteFloat(required=False, min_value=1, max_value=1000)
+    approval_days = serializers.IntegerField(required=False, min_value=1, max_value=365)
+    min_loads = serializers.IntegerField(required=False, min_value=3, max_value=100)
+    min_seeds = serializers.IntegerField(required=False, min_value=3, max_value=100)
+    min_requests = serializers.IntegerField(required=False, min_value=1_000, max_value=10_000_000)
     accept_simulated = serializers.BooleanField(required=False)
     canary_weights = serializers.ListField(child=FiniteFloat(), required=False, max_length=20)
+    canary_holds_s = serializers.ListField(
+        child=FiniteFloat(), required=False, max_length=20, help_text="Seconds: one for all steps, or one for each"
+    )
+    canary_warmup_s = FiniteFloat(required=False, min_value=0, max_value=86_400)
+    canary_min_requests = serializers.IntegerField(required=False, min_value=1, max_value=10**9)
+    max_error_rate = FiniteFloat(required=False, min_value=0, max_value=1)
+    auto_advance = serializers.BooleanField(required=False)
+    auto_abort = serializers.BooleanField(required=False)
+    auto_fall_back = serializers.BooleanField(required=False)
+    breaches_to_fall_back = serializers.IntegerField(required=False, min_value=1, max_value=1_000)
+    cool_down_s = FiniteFloat(required=False, min_value=0, max_value=604_800)
+    telemetry_stale_s = FiniteFloat(required=False, min_value=30, max_value=86_400)
 
 
 class FleetInput(PolicyInput):

@@ -1,19 +1,22 @@
 """What is stored; one file a noun."""
 
-from planner.models.approval import Approval
+from planner.models.approval import Approval, PlanComment
 from planner.models.artifact import Artifact
-from planner.models.audit import AuditEvent
+from planner.models.audit import AuditCheckpoint, AuditEvent, AuditLink
+from planner.models.break_glass import BreakGlass
 from planner.models.calibration import Calibration
-from planner.models.fleet import Destination, Fleet
+from planner.models.fleet import Destination, Fleet, FleetRole, PolicyVersion, Publication
 from planner.models.gate import GateEvaluation, GateItem
 from planner.models.job import Job
 from planner.models.plan import Plan, PlanState
 from planner.models.replay import BASELINE, CANDIDATE, Replay, ReplayCell
-from planner.models.rollout import Rollout, RolloutState, RolloutStep
+from planner.models.rollout import Freeze, Rollout, RolloutAnalysis, RolloutState, RolloutStep
 from planner.models.serving import ServingProfile
 from planner.models.study import Study
 from planner.models.telemetry import DriftCheck, TelemetryWindow
 from planner.models.token import ApiToken, IdempotencyRecord
+from planner.models.waiver import Waiver
+from planner.models.webhook import Webhook, WebhookDelivery
 from planner.models.workload import Workload
 
 __all__ = [
@@ -22,24 +25,37 @@ __all__ = [
     "ApiToken",
     "Approval",
     "Artifact",
+    "AuditCheckpoint",
     "AuditEvent",
+    "AuditLink",
+    "BreakGlass",
     "Calibration",
     "Destination",
     "DriftCheck",
     "Fleet",
+    "FleetRole",
+    "Freeze",
     "GateEvaluation",
     "GateItem",
     "IdempotencyRecord",
     "Job",
     "Plan",
+    "PlanComment",
     "PlanState",
+    "PolicyVersion",
+    "Publication",
     "Replay",
     "ReplayCell",
     "Rollout",
+    "RolloutAnalysis",
     "RolloutState",
     "RolloutStep",
     "ServingProfile",
     "Study",
     "TelemetryWindow",
+    "Waiver",
+    "Webhook",
+    "WebhookDelivery",
+    "What",
     "Workload",
 ]

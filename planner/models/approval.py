@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pgtrigger
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
@@ -10,7 +11,10 @@ from planner.models.plan import Plan
 
 
 class Approval(models.Model):
-    """A person's decision on a plan, bound to the digest of the evidence that was shown. Never changed."""
+    """A person's decision on a plan, bound to the digest of the evidence that was shown.
+
+    Never changed, but for its withdrawal by the same person, once.
+    """
 
     class Decision(models.TextChoices):
         APPROVE = "approve"
@@ -25,15 +29,46 @@ class Approval(models.Model):
     # Copies, so that "another person than the author" is a constraint of this table.
     author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     submitter = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    shared_email = models.CharField(
+        max_length=254, blank=True, help_text="E-mail address that the approver shares with the author or submitter"
+    )
+    expires_at = models.DateTimeField(null=True, help_text="None: given before approvals expired")
+    withdrawn_at = models.DateTimeField(null=True)
+    withdrawn_reason = models.TextField(blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["-id"]
-        triggers = immutable()
+        triggers = [
+            pgtrigger.Protect(
+                name="decision_is_final",
+                operation=pgtrigger.UpdateOf(
+                    "plan_id",
+                    "evaluation_id",
+                    "decision",
+                    "evidence_digest",
+                    "comment",
+                    "approver_id",
+                    "author_id",
+                    "submitter_id",
+                    "shared_email",
+                    "expires_at",
+                    "created_at",
+                ),
+            ),
+            pgtrigger.Protect(
+                name="withdrawal_is_final",
+                operation=pgtrigger.Update,
+                condition=pgtrigger.Q(old__withdrawn_at__isnull=False),
+            ),
+            pgtrigger.Protect(name="no_delete", operation=pgtrigger.Delete),
+        ]
         constraints = [
             # By evidence, not by evaluation: judging the same facts again takes nobody's vote away.
             models.UniqueConstraint(
-                F("plan"), F("evidence_digest"), F("approver"), F("decision"), name="approval_once_a_person"
+                fields=["plan", "evidence_digest", "approver", "decision"],
+                condition=Q(withdrawn_at=None),
+                name="approval_once_a_person",
             ),
             models.CheckConstraint(
                 condition=Q(decision="reject") | (~Q(approver=F("author")) & ~Q(approver=F("submitter"))),
@@ -43,3 +78,23 @@ class Approval(models.Model):
 
     def __str__(self) -> str:
         return f"{self.decision} of {self.plan} by {self.approver}"
+
+
+class PlanComment(models.Model):
+    """What somebody says about a plan. Never changed."""
+
+    plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="comments")
+    author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    text = models.TextField()
+    evidence_digest = models.CharField(
+        max_length=DIGEST_LENGTH, blank=True, help_text="Of the latest evaluation when it was written"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["id"]
+        triggers = immutable()
+        constraints = [models.CheckConstraint(condition=~Q(text=""), name="comment_says_something")]
+
+    def __str__(self) -> str:
+        return f"{self.author} on {self.plan}"

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.db.models import F
+from django.db.models.functions import Upper
 
-from planner.models.base import append_only
+from planner.models.audit_chain import chained
+from planner.models.base import DIGEST_LENGTH, append_only
 from planner.models.fleet import Fleet
 
 
@@ -14,6 +17,7 @@ class AuditEvent(models.Model):
     action = models.CharField(max_length=60)
     actor = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
     actor_name = models.CharField(max_length=150, help_text="Copy: what the actor was called then")
+    token_number = models.PositiveBigIntegerField(null=True, help_text="Id of the API token, which may be gone")
     token_prefix = models.CharField(max_length=16, blank=True)
     request_id = models.CharField(max_length=64, blank=True)
     ip_address = models.GenericIPAddressField(null=True)
@@ -28,12 +32,54 @@ class AuditEvent(models.Model):
 
     class Meta:
         ordering = ["-id"]
-        triggers = append_only()
+        triggers = [*append_only(), chained()]
         indexes = [
             models.Index(fields=["fleet", "-id"], name="audit_fleet_newest"),
             models.Index(fields=["subject_type", "subject_id", "-id"], name="audit_subject_newest"),
             models.Index(fields=["action", "-id"], name="audit_action_newest"),
+            models.Index(fields=["actor_name", "-id"], name="audit_actor_newest"),
+            models.Index(Upper("actor_name"), F("id").desc(), name="audit_actor_any_case"),
+            models.Index(fields=["created_at", "-id"], name="audit_by_time"),
+            models.Index(fields=["fleet", "created_at", "-id"], name="audit_fleet_by_time"),
+            models.Index(fields=["fleet", "action", "-id"], name="audit_fleet_action"),
         ]
 
     def __str__(self) -> str:
         return f"{self.actor_name} {self.action} {self.subject_label}"
+
+
+class AuditLink(models.Model):
+    """The place of an event in the chain: gap-free positions in the order of commits, each link over the one before.
+
+    Written by a trigger when the transaction of the event commits (`planner.models.audit_chain`).
+    """
+
+    position = models.PositiveBigIntegerField(primary_key=True)
+    event = models.OneToOneField(AuditEvent, on_delete=models.PROTECT, related_name="link")
+    previous = models.CharField(max_length=DIGEST_LENGTH)
+    digest = models.CharField(max_length=DIGEST_LENGTH)
+
+    class Meta:
+        ordering = ["position"]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.position}: {self.digest[:12]}"
+
+
+class AuditCheckpoint(models.Model):
+    """The head of the chain, signed: kept elsewhere, it proves later that nothing before it was changed or cut off."""
+
+    position = models.PositiveBigIntegerField(help_text="Of the last link that it covers")
+    digest = models.CharField(max_length=DIGEST_LENGTH)
+    signature = models.CharField(max_length=128, help_text="Ed25519 over the document, hex")
+    public_key = models.CharField(max_length=64, help_text="Of the key that signed, hex")
+    document = models.JSONField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-id"]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"checkpoint at {self.position}"

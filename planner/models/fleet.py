@@ -1,13 +1,24 @@
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
-from planner.models.base import Versioned
+from planner.models.base import Versioned, immutable
 from planner.models.serving import ServingProfile
 
 # Relative speeds that a destination may have, as the services check them.
 MIN_WEIGHT, MAX_WEIGHT = 0.01, 100.0
+
+
+def default_weights() -> list[float]:
+    """Shares of keys of a canary's steps, where a fleet names none (design: 1%, 10%, 50%, then all)."""
+    return [0.01, 0.1, 0.5]
+
+
+def default_holds() -> list[float]:
+    """Seconds that each step is watched for, where a fleet names none: one for all."""
+    return [300.0]
 
 
 class Fleet(Versioned):
@@ -18,15 +29,48 @@ class Fleet(Versioned):
     description = models.TextField(blank=True)
     serving_profile = models.ForeignKey(ServingProfile, on_delete=models.PROTECT, related_name="fleets")
     salt = models.CharField(max_length=64, editable=False, help_text="Mixed into the hash that splits keys in a canary")
-    # Policy, part of the evidence of every gate evaluation.
+    # Policy, part of the evidence of every gate evaluation. Older versions stand in PolicyVersion.
+    policy_version = models.PositiveIntegerField(default=1)
     slo_p99_s = models.FloatField(default=3.5, help_text="p99 end-to-end latency that capacity is measured at, seconds")
     min_approvals = models.PositiveSmallIntegerField(default=1)
     max_rates_age_days = models.PositiveSmallIntegerField(default=7)
+    approval_days = models.PositiveSmallIntegerField(default=14, help_text="How long an approval holds, days")
+    min_loads = models.PositiveSmallIntegerField(default=3, help_text="Loads that a replay must compare at")
+    min_seeds = models.PositiveSmallIntegerField(default=3, help_text="Paired seeds that a replay must have")
+    min_requests = models.PositiveIntegerField(default=1_000, help_text="Measured requests that a cell must have")
     max_imbalance = models.FloatField(default=1.5, help_text="Highest planned max/mean load of a destination")
+    max_loss_imbalance = models.FloatField(
+        default=2.0, help_text="Highest planned max/mean load after the loss of any one destination"
+    )
     accept_simulated = models.BooleanField(
         default=False, help_text="Accept a simulated calibration as evidence (sample and trial fleets only)"
     )
-    canary_weights = models.JSONField(default=list, help_text="Shares of keys of the canary's steps, rising, below 1")
+    canary_weights = models.JSONField(
+        default=default_weights, help_text="Shares of keys of the canary's steps, rising, below 1"
+    )
+    canary_holds_s = models.JSONField(
+        default=default_holds, help_text="Seconds that each step is watched for: one for all, or one for each"
+    )
+    canary_warmup_s = models.FloatField(
+        default=60.0, help_text="Seconds after the start of a step that its analysis leaves out: caches are cold then"
+    )
+    canary_min_requests = models.PositiveIntegerField(
+        default=1_000, help_text="Requests that each arm must have served before a step is judged"
+    )
+    max_error_rate = models.FloatField(default=0.01, help_text="Highest share of requests that may fail")
+    auto_advance = models.BooleanField(default=False, help_text="Take a canary on when its step passed")
+    auto_abort = models.BooleanField(default=True, help_text="Take a canary off when its step failed")
+    auto_fall_back = models.BooleanField(default=True, help_text="Fall back when the validated range is left")
+    breaches_to_fall_back = models.PositiveSmallIntegerField(
+        default=3, help_text="Checks in a row outside the validated range after which the fleet falls back"
+    )
+    cool_down_s = models.FloatField(
+        default=1_800.0, help_text="Seconds after an automatic fallback in which no rollout starts"
+    )
+    telemetry_stale_s = models.FloatField(default=180.0, help_text="Seconds without telemetry after which it is silent")
+    simulated_traffic = models.BooleanField(
+        default=False, help_text="Nothing serves here: the console replays the published table against the clock"
+    )
     # What routers poll: grows whenever the published table changes.
     table_version = models.PositiveBigIntegerField(default=1)
     table_issued_at = models.DateTimeField(auto_now_add=True)
@@ -43,10 +87,79 @@ class Fleet(Versioned):
             models.CheckConstraint(condition=Q(min_approvals__gte=1), name="fleet_quorum_at_least_one"),
             models.CheckConstraint(condition=Q(slo_p99_s__gt=0), name="fleet_slo_positive"),
             models.CheckConstraint(condition=Q(max_imbalance__gte=1), name="fleet_max_imbalance_at_least_one"),
+            models.CheckConstraint(condition=Q(max_loss_imbalance__gte=1), name="fleet_max_loss_at_least_one"),
+            models.CheckConstraint(condition=Q(approval_days__gte=1), name="fleet_approvals_hold_a_day"),
+            models.CheckConstraint(
+                condition=Q(min_loads__gte=3, min_seeds__gte=3, min_requests__gte=1_000),
+                name="fleet_replay_floor",
+            ),
+            models.CheckConstraint(
+                condition=Q(max_error_rate__gte=0, max_error_rate__lte=1), name="fleet_error_rate_a_share"
+            ),
+            models.CheckConstraint(condition=Q(breaches_to_fall_back__gte=1), name="fleet_breaches_at_least_one"),
         ]
 
     def __str__(self) -> str:
         return self.name
+
+
+class PolicyVersion(models.Model):
+    """The policy of a fleet as it was from a moment on. Never changed."""
+
+    fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="policy_versions")
+    number = models.PositiveIntegerField()
+    values = models.JSONField()
+    changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["fleet", "-number"]
+        triggers = immutable()
+        constraints = [models.UniqueConstraint(F("fleet"), F("number"), name="policy_version_once_a_fleet")]
+
+    def __str__(self) -> str:
+        return f"policy {self.number} of {self.fleet}"
+
+
+class FleetRole(models.Model):
+    """The Django group whose members hold a role on one fleet; the groups of the plain names hold it on all."""
+
+    fleet = models.ForeignKey(Fleet, on_delete=models.CASCADE, related_name="roles")
+    role = models.CharField(max_length=10)
+    group = models.OneToOneField("auth.Group", on_delete=models.CASCADE, related_name="fleet_role")
+
+    class Meta:
+        ordering = ["fleet", "role"]
+        constraints = [
+            models.UniqueConstraint(F("fleet"), F("role"), name="fleet_role_once"),
+            models.CheckConstraint(
+                condition=Q(role__in=["viewer", "planner", "approver", "operator", "admin"]), name="fleet_role_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role} of {self.fleet}"
+
+
+class Publication(models.Model):
+    """What a version of the routing table held: the plans on traffic and their shares of keys. Never changed.
+
+    Telemetry names a version and an arm; this says which plan that was, years later too.
+    """
+
+    fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="publications")
+    version = models.PositiveBigIntegerField()
+    arms = models.JSONField(help_text="[{name, plan (its id), number, rollout, weight}], the incumbent first")
+    issued_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["fleet", "-version"]
+        triggers = immutable()
+        constraints = [models.UniqueConstraint(F("fleet"), F("version"), name="publication_once_a_version")]
+        indexes = [models.Index(fields=["fleet", "-issued_at"], name="publication_newest")]
+
+    def __str__(self) -> str:
+        return f"table {self.version} of {self.fleet}"
 
 
 class Destination(Versioned):

@@ -14,7 +14,8 @@ class GateEvaluation(models.Model):
 
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="gate_evaluations")
     replay = models.ForeignKey(Replay, on_delete=models.PROTECT, related_name="gate_evaluations", null=True)
-    passed = models.BooleanField()
+    passed = models.BooleanField(help_text="Every item passed or is waived")
+    policy_version = models.PositiveIntegerField(default=1, help_text="Of the fleet's policy that it was judged by")
     evidence = models.JSONField(help_text="All that the verdict rests on, the fleet's policy included")
     evidence_digest = models.CharField(max_length=DIGEST_LENGTH, help_text="sha256 of the evidence, canonical JSON")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
@@ -43,6 +44,10 @@ class GateItem(models.Model):
     explanation = models.TextField()
     numbers = models.JSONField(default=dict)
     links = models.JSONField(default=list, help_text="[label, path] of the evidence")
+    checks = models.JSONField(
+        default=list, help_text="[{name, title, verdict, explanation, numbers, waiver}]: the checks of the item"
+    )
+    waived = models.BooleanField(default=False, help_text="It did not pass, and people let it: red for ever")
 
     class Meta:
         ordering = ["evaluation", "number"]

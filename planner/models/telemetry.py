@@ -3,9 +3,10 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from planner.models.base import immutable
+from planner.models.base import DIGEST_LENGTH, immutable
 from planner.models.fleet import Fleet
 from planner.models.plan import Plan
+from planner.models.rollout import Rollout
 
 
 class TelemetryWindow(models.Model):
@@ -19,7 +20,13 @@ class TelemetryWindow(models.Model):
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField()
     simulated = models.BooleanField(default=False)
-    figures = models.JSONField()
+    late = models.BooleanField(default=False, help_text="It came when its time had been judged already")
+    payload_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True, help_text="Tells a repeat from a revision")
+    requests = models.PositiveBigIntegerField(default=0)
+    errors = models.PositiveBigIntegerField(default=0)
+    figures = models.JSONField(
+        help_text="prompt_tokens, cached_tokens, latency (sketch), destinations, active_keys, keys"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -30,6 +37,11 @@ class TelemetryWindow(models.Model):
                 F("fleet"), F("source"), F("arm"), F("started_at"), name="telemetry_window_once_a_source"
             ),
             models.CheckConstraint(condition=Q(ended_at__gt=F("started_at")), name="telemetry_window_has_length"),
+            models.CheckConstraint(condition=Q(errors__lte=F("requests")), name="telemetry_errors_are_requests"),
+        ]
+        indexes = [
+            models.Index(fields=["fleet", "-ended_at"], name="telemetry_newest"),
+            models.Index(fields=["fleet", "source", "arm", "ended_at"], name="telemetry_of_a_source"),
         ]
 
     def __str__(self) -> str:
@@ -43,18 +55,28 @@ class DriftCheck(models.Model):
         WITHIN = "within", "within the validated range"
         LEFT = "left", "left the validated range"
         MISSING = "missing", "not enough data"
+        SILENT = "silent", "telemetry silent"
 
+    fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="drift_checks", null=True)
+    rollout = models.ForeignKey(Rollout, on_delete=models.PROTECT, related_name="drift_checks", null=True)
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="drift_checks")
     verdict = models.CharField(max_length=8, choices=Verdict)
+    explanation = models.TextField(blank=True)
     figures = models.JSONField(default=dict)
+    simulated = models.BooleanField(default=False)
+    window_start = models.DateTimeField(null=True)
+    window_end = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["-id"]
         triggers = immutable(allow_delete=True)
         constraints = [
-            models.CheckConstraint(condition=Q(verdict__in=["within", "left", "missing"]), name="drift_verdict_known"),
+            models.CheckConstraint(
+                condition=Q(verdict__in=["within", "left", "missing", "silent"]), name="drift_verdict_known"
+            ),
         ]
+        indexes = [models.Index(fields=["fleet", "-id"], name="drift_newest")]
 
     def __str__(self) -> str:
         return f"drift of {self.plan}: {self.verdict}"

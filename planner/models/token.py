@@ -26,15 +26,28 @@ class ApiToken(models.Model):
     digest = models.CharField(max_length=64, unique=True)
     scopes = ArrayField(models.CharField(max_length=10, choices=Scope))
     fleet = models.ForeignKey(Fleet, on_delete=models.CASCADE, related_name="api_tokens", null=True, blank=True)
+    allowed_networks = ArrayField(
+        models.CharField(max_length=43), default=list, blank=True, help_text="Networks it may be used from; none: any"
+    )
+    rotated_from = models.ForeignKey(
+        "self", on_delete=models.SET_NULL, related_name="successors", null=True, blank=True
+    )
     expires_at = models.DateTimeField(null=True, blank=True)
+    successor_due = models.DateTimeField(
+        null=True, blank=True, help_text="Rotated: it ends then, and another token has its name"
+    )
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+    last_used_ip = models.GenericIPAddressField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["-id"]
         constraints = [
-            models.UniqueConstraint(F("user"), F("name"), name="token_name_once_a_user"),
+            # A rotated token keeps its name, and so does the one that takes its place.
+            models.UniqueConstraint(
+                fields=["user", "name"], condition=Q(revoked_at=None, successor_due=None), name="token_name_once_a_user"
+            ),
             models.CheckConstraint(
                 condition=Q(scopes__contained_by=["read", "ingest", "plan", "deploy", "route"]) & Q(scopes__len__gte=1),
                 name="token_scopes_known",

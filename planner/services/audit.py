@@ -52,6 +52,36 @@ ACTIONS: dict[str, str] = {
     "job.cancelled": "cancelled a job",
     "token.created": "created an API token",
     "token.revoked": "revoked an API token",
+    "token.rotated": "rotated an API token",
+    "plan.commented": "commented on the plan",
+    "approval.withdrawn": "withdrew the approval",
+    "waiver.requested": "asked for a waiver of a check",
+    "waiver.granted": "granted a waiver of a check",
+    "waiver.refused": "refused a waiver of a check",
+    "waiver.revoked": "revoked a waiver of a check",
+    "rollout.scheduled": "scheduled a canary",
+    "rollout.rescheduled": "moved the schedule of a canary",
+    "rollout.schedule_refused": "could not start the scheduled canary",
+    "rollout.paused": "paused the canary",
+    "rollout.resumed": "resumed the canary",
+    "rollout.promoted": "made the plan active ahead of its steps",
+    "rollout.analysed": "judged a step of the canary",
+    "rollout.rolled_back": "rolled back to an earlier plan",
+    "fleet.frozen": "froze rollouts",
+    "fleet.unfrozen": "lifted the freeze of rollouts",
+    "fleet.left_range": "left the validated range",
+    "fleet.telemetry_silent": "stopped hearing from routers",
+    "fleet.within_range": "is back within the validated range",
+    "emergency.opened": "opened an emergency (break-glass)",
+    "emergency.closed": "closed an emergency",
+    "emergency.reviewed": "reviewed an emergency",
+    "access.granted": "gave a role",
+    "access.taken": "took a role away",
+    "webhook.created": "created a webhook",
+    "webhook.changed": "changed a webhook",
+    "webhook.deleted": "deleted a webhook",
+    "audit.checkpointed": "signed a checkpoint of the audit trail",
+    "audit.exported": "exported the audit trail",
 }
 
 
@@ -65,8 +95,13 @@ def record(
     after: dict[str, Any] | None = None,
     reason: str = "",
     evidence_digest: str = "",
+    system: str = "system",
 ) -> AuditEvent:
-    """Write one event. `acting_user` None is the system itself; large values are kept as `condensed` leaves them."""
+    """Write one event; large values are kept as `condensed` leaves them.
+
+    `acting_user` None is the console itself, by the name of what acted in it (`system`), such as "monitor". The event
+    gets its place in the chain when the transaction commits.
+    """
     if action not in ACTIONS:
         raise KeyError(f"{action} is not a registered audit action")
     here = current_origin()
@@ -74,7 +109,8 @@ def record(
         fleet=fleet,
         action=action,
         actor=acting_user,
-        actor_name=acting_user.get_username() if acting_user else "system",
+        actor_name=acting_user.get_username() if acting_user else system,
+        token_number=here.token_number,
         token_prefix=here.token_prefix,
         request_id=here.request_id,
         ip_address=here.ip_address,

@@ -128,7 +128,7 @@ def order_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **
     Conflict
         When a calibration with this workload is under way.
     """
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, fleet)
     order = _check_order(fleet, workload, **options)
     Workload.objects.select_for_update(no_key=True).get(pk=workload.pk)
     if open_calibration(workload) is not None:
@@ -187,7 +187,7 @@ def calibration_failed(job: Job, *, message: str, crashed: bool) -> None:
 
 def simulate_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **options: Any) -> Calibration:
     """As `order_calibration`, computed here and now: for commands and the sample of the first start."""
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, fleet)
     order = _check_order(fleet, workload, **options)
     try:
         fields = _simulate(order, lambda _what, _done: None)
@@ -274,7 +274,7 @@ def record_calibration(
 
     W is `slots_measured` x `margin`, rounded down (the checklist wants a conservative allocation).
     """
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, fleet)
     if not 1e-6 <= q_cap <= 1e6:
         raise Invalid("q_cap is a number of requests/s from 1e-6 to 1e6", field="q_cap")
     check_margin(margin)

@@ -72,7 +72,7 @@ def order_fit(*, acting_user: User, calibration: Calibration, name: str, workloa
     Conflict
         When the points were simulated, the name is taken, or a fit is under way.
     """
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, calibration.fleet)
     calibration = Calibration.objects.select_for_update(no_key=True, of=("self",)).get(pk=calibration.pk)
     order = _check_order(calibration, name, workload)
     if open_fit(calibration) is not None:
@@ -129,7 +129,7 @@ def fit_profile(
     *, acting_user: User, calibration: Calibration, name: str, workload: Workload | None = None
 ) -> ServingProfile:
     """As `order_fit`, computed here and now: for commands."""
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, calibration.fleet)
     order = _check_order(calibration, name, workload)
     try:
         found = _fit(calibration, order, lambda _done, _most: None)

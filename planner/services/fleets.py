@@ -8,14 +8,25 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
 from planner.digests import digest
 from planner.errors import Conflict, Invalid
-from planner.models import Destination, Fleet, Plan, Rollout, RolloutStep, ServingProfile
+from planner.models import (
+    Destination,
+    Fleet,
+    FleetRole,
+    Plan,
+    PolicyVersion,
+    Publication,
+    Rollout,
+    RolloutStep,
+    ServingProfile,
+)
+from planner.models.fleet import default_holds, default_weights
 from planner.services import audit, rights
 from planner.services.destination_rules import NewDestination, check_destination, check_weight
 from planner.services.locking import lock
@@ -90,8 +101,9 @@ def create_fleet(
     if slug in RESERVED_SLUGS:
         raise Invalid(f"{slug!r} is an address of the console; take another", field="slug")
     rows = _checked_destinations(destinations)
-    policy.setdefault("canary_weights", [0.1])
     check_policy(policy)
+    weights = policy.get("canary_weights", default_weights())
+    _check_steps(weights, policy.get("canary_holds_s", default_holds()))
     taken = Conflict(f"a fleet named {slug!r} exists already", code="exists", field="slug")
     if Fleet.objects.filter(slug=slug).exists():
         raise taken
@@ -115,11 +127,17 @@ def create_fleet(
         fleet=fleet,
         plan=flat,
         state=Rollout.State.ACTIVE,
+        kind=Rollout.Kind.FALLBACK,
         weight=1.0,
         started_by=acting_user,
         activated_at=fleet.created_at,
+        step_started_at=fleet.created_at,
     )
     RolloutStep.objects.create(rollout=rollout, number=1, weight=1.0, entered_by=acting_user)
+    _write_down_policy(fleet, acting_user)
+    _write_down_table(fleet)
+    for role in rights.GROUPS:
+        FleetRole.objects.create(fleet=fleet, role=role, group=_free_group(f"{slug}: {role}"))
     audit.record(
         "fleet.created",
         acting_user=acting_user,
@@ -204,27 +222,68 @@ def _rising_shares(value: Any) -> bool:
     )
 
 
+def _holds(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(_number(v) and 0 <= v <= 604_800 for v in value)
+
+
 _POLICY_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "slo_p99_s": (lambda v: _number(v) and 0 < v <= 86_400, "a number of seconds above 0"),
     "min_approvals": (lambda v: _whole(v, 1, 100), "a whole number of people, at least 1"),
     "max_rates_age_days": (lambda v: _whole(v, 1, 3_650), "a whole number of days, at least 1"),
     "max_imbalance": (lambda v: _number(v) and v >= 1, "a number; max/mean is never below 1"),
+    "max_loss_imbalance": (lambda v: _number(v) and v >= 1, "a number; max/mean is never below 1"),
+    "approval_days": (lambda v: _whole(v, 1, 365), "a whole number of days, at least 1"),
+    "min_loads": (lambda v: _whole(v, 3, 100), "a whole number of loads, at least 3"),
+    "min_seeds": (lambda v: _whole(v, 3, 100), "a whole number of seeds, at least 3"),
+    "min_requests": (lambda v: _whole(v, 1_000, 10_000_000), "a whole number of requests, at least 1,000"),
     "accept_simulated": (lambda v: isinstance(v, bool), "true or false"),
     "canary_weights": (_rising_shares, "one or more rising shares between 0 and 1"),
+    "canary_holds_s": (_holds, "seconds from 0 to a week: one for all steps, or one for each"),
+    "canary_warmup_s": (lambda v: _number(v) and 0 <= v <= 86_400, "a number of seconds, 0 to 86,400"),
+    "canary_min_requests": (lambda v: _whole(v, 1, 10**9), "a whole number of requests, at least 1"),
+    "max_error_rate": (lambda v: _number(v) and 0 <= v <= 1, "a share from 0 to 1"),
+    "auto_advance": (lambda v: isinstance(v, bool), "true or false"),
+    "auto_abort": (lambda v: isinstance(v, bool), "true or false"),
+    "auto_fall_back": (lambda v: isinstance(v, bool), "true or false"),
+    "breaches_to_fall_back": (lambda v: _whole(v, 1, 1_000), "a whole number of checks, at least 1"),
+    "cool_down_s": (lambda v: _number(v) and 0 <= v <= 604_800, "a number of seconds, 0 to a week"),
+    "telemetry_stale_s": (lambda v: _number(v) and 30 <= v <= 86_400, "a number of seconds, 30 to 86,400"),
 }
 POLICY_FIELDS = tuple(_POLICY_RULES)
+
+
+def policy_of(fleet: Fleet) -> dict[str, Any]:
+    """The policy as values, with the number of its version."""
+    return {"version": fleet.policy_version, **{field: getattr(fleet, field) for field in POLICY_FIELDS}}
+
+
+def _check_steps(weights: list[float], holds: list[float]) -> None:
+    if len(holds) not in (1, len(weights)):
+        raise Invalid(f"name one hold, or one for each of the {len(weights)} steps", field="canary_holds_s")
+
+
+def planned_steps(fleet: Fleet) -> list[dict[str, float]]:
+    """The steps of a canary by the fleet's policy: share of keys, and seconds that it is watched for."""
+    holds = fleet.canary_holds_s
+    return [
+        {"weight": weight, "hold_s": holds[at] if len(holds) > 1 else holds[0]}
+        for at, weight in enumerate(fleet.canary_weights)
+    ]
 
 
 @transaction.atomic
 def change_policy(*, acting_user: User, fleet: Fleet, expected_version: int | None = None, **policy: Any) -> Fleet:
     """Change the policy. Evidence that was judged under the old one is stale from then on."""
-    rights.require(acting_user, rights.MANAGE)
+    rights.require(acting_user, rights.MANAGE, fleet)
     check_policy(policy)
     fleet = lock(Fleet, fleet.pk, expected_version)
     before = {field: getattr(fleet, field) for field in policy}
     for field, value in policy.items():
         setattr(fleet, field, value)
-    fleet.bump(*policy)
+    _check_steps(fleet.canary_weights, fleet.canary_holds_s)
+    fleet.policy_version += 1
+    fleet.bump("policy_version", *policy)
+    _write_down_policy(fleet, acting_user)
     audit.record(
         "fleet.policy_changed", acting_user=acting_user, fleet=fleet, subject=fleet, before=before, after=policy
     )
@@ -236,7 +295,7 @@ def change_serving_profile(
     *, acting_user: User, fleet: Fleet, engine_profile: str, expected_version: int | None = None
 ) -> Fleet:
     """Say that the fleet serves otherwise now. Whatever was calibrated, replayed or approved before is stale then."""
-    rights.require(acting_user, rights.MANAGE)
+    rights.require(acting_user, rights.MANAGE, fleet)
     profile = serving_profile(engine_profile)
     fleet = lock(Fleet, fleet.pk, expected_version)
     before = {"serving_profile": fleet.serving_profile.name, "fingerprint": fleet.serving_profile.fingerprint}
@@ -265,7 +324,7 @@ def add_destinations(
 
     None is ever deleted, for tables name destinations by index: one that is gone is set down and keeps its index.
     """
-    rights.require(acting_user, rights.MANAGE)
+    rights.require(acting_user, rights.MANAGE, fleet)
     fleet = lock(Fleet, fleet.pk, expected_version)
     rows = _checked_destinations(destinations, list(fleet.destinations.values_list("name", flat=True)))
     last = fleet.destinations.aggregate(n=Max("index"))["n"]
@@ -301,9 +360,9 @@ def change_destination(
     if state is None and weight is None:
         raise Invalid("name what to change: state, weight or both")
     if state is not None:
-        rights.require(acting_user, rights.OPERATE)
+        rights.require(acting_user, rights.OPERATE, destination.fleet)
     if weight is not None:
-        rights.require(acting_user, rights.MANAGE)
+        rights.require(acting_user, rights.MANAGE, destination.fleet)
         check_weight(weight)
     if state is not None and state not in Destination.State.values:
         raise Invalid(f"{state!r} is not one of {', '.join(Destination.State.values)}", field="state")
@@ -335,3 +394,29 @@ def publish(fleet: Fleet) -> None:
     fleet.table_version += 1
     fleet.table_issued_at = timezone.now()
     fleet.bump("table_version", "table_issued_at")
+    _write_down_table(fleet)
+
+
+def _write_down_table(fleet: Fleet) -> None:
+    """Keep which plans this version of the table holds: telemetry names it by version and arm."""
+    live = fleet.rollouts.filter(state__in=["active", "canary"]).select_related("plan").order_by("state")
+    rows = {r.state: r for r in live.defer("plan__summary", "plan__parameters")}
+    share = rows["canary"].weight if "canary" in rows else 0.0
+    arms = [
+        {"name": name, "plan": rows[state].plan_id, "number": rows[state].plan.number, "rollout": rows[state].pk,
+         "weight": weight}
+        for name, state, weight in (("incumbent", "active", round(1.0 - share, 9)), ("canary", "canary", share))
+        if state in rows
+    ]  # fmt: skip
+    Publication.objects.create(fleet=fleet, version=fleet.table_version, arms=arms, issued_at=fleet.table_issued_at)
+
+
+def _write_down_policy(fleet: Fleet, acting_user: User | None) -> None:
+    values = {field: getattr(fleet, field) for field in POLICY_FIELDS}
+    PolicyVersion.objects.create(fleet=fleet, number=fleet.policy_version, values=values, changed_by=acting_user)
+
+
+def _free_group(name: str) -> Group:
+    """A new group: one of that name may be left from elsewhere, and its members are nobody here."""
+    taken = Group.objects.filter(name=name).exists()
+    return Group.objects.create(name=f"{name} ({secrets.token_hex(3)})" if taken else name)

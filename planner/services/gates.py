@@ -25,10 +25,10 @@ from planner.models import (
 )
 from planner.services import audit, rights
 from planner.services.checklist import CHECKLIST, PASS, Judgement
-from planner.services.fleets import POLICY_FIELDS
+from planner.services.fleets import policy_of
 
 # Raise it when evidence gains or changes a field: what was judged before is then judged again, and told so.
-FORMAT = "cacheroute.evidence/3"
+FORMAT = "cacheroute.evidence/4"
 # Options of a replay that decide what its figures are. Replays that are older than an option have none.
 MADE_WITH = (
     "requests",
@@ -59,7 +59,7 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
         "fleet": fleet.slug,
         "destinations_up": [index for index, _ in up],
         "capacity_up": [weight for _, weight in up],
-        "policy": {field: getattr(fleet, field) for field in POLICY_FIELDS},
+        "policy": policy_of(fleet),
         "plan": {
             "number": plan.number,
             "table_digest": plan.table.digest,
@@ -202,7 +202,7 @@ def judge(evidence: dict[str, Any]) -> list[Judgement]:
 
 def evaluate_gate(*, acting_user: User, plan: Plan) -> GateEvaluation:
     """Judge the plan now, because somebody with the right to plan asks for it."""
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, plan.fleet)
     return judge_plan(acting_user=acting_user, plan=plan)
 
 

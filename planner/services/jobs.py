@@ -108,7 +108,7 @@ def cancel_job(*, acting_user: User, job: Job) -> Job:
     """Cancel a job and what it was making; a worker that is at it drops its result."""
     from planner.services import plans, replays, rights
 
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, job.fleet)
     # The subject is locked before the job everywhere, so that two services never wait for each other.
     if job.kind == Job.Kind.BUILD_PLAN and job.subject_id is not None:
         plans.lock_plan(job.subject_id)

@@ -47,7 +47,7 @@ def import_sweep(
     Invalid
         Naming the option.
     """
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, fleet)
     check_margin(margin)
     if not 0 < keep_share <= 1:
         raise Invalid("a share above 0, at most 1", field="keep_share")

@@ -53,7 +53,7 @@ def order_plan(
     With `incumbent`, a plan of the fleet that has a table, it is a replan: what is warm stays where it is as far
     as the balance allows. The build is a job; with `replay` (see `replays.start_replay`) a replay follows it.
     """
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, fleet)
     # Before the lock: falling back takes it too, and must not wait for a large file.
     plan_options.check_workload(fleet, workload, **options)
     if replay is not None:
@@ -176,7 +176,7 @@ def _prepared_replay(job: Job, plan: Plan) -> tuple[dict[str, Any], dict[str, An
         return None
     assert plan.workload is not None  # a database constraint of this kind of plan
     try:
-        rights.require(job.created_by, rights.PLAN)
+        rights.require(job.created_by, rights.PLAN, plan.fleet)
         chosen = replay_options.with_unknown_keys(plan, replay_options.chosen(plan, **job.payload["replay"]))
         return chosen, replay_options.check_requests(plan.workload, **chosen)
     except Refused as refusal:

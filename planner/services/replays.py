@@ -56,7 +56,7 @@ def start_replay(
         While another replay of the plan runs; for an ordinary replay of a plan that carries traffic: its approvals
         are for the evidence that there is, and a rollout must not lose them on the way.
     """
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = Plan.objects.select_related("fleet__serving_profile", "workload__rates", "workload__trace").get(pk=plan.pk)
     if plan.kind == Plan.Kind.FLAT:
         raise Conflict("Flat-LB needs no replay: it is what plans are compared with")

@@ -34,7 +34,7 @@ def submit_plan(*, acting_user: User, plan: Plan, expected_version: int | None =
 
     An approved plan is submitted again when its approvals are for other evidence than what is true now.
     """
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = lock_plan(plan.pk, expected_version)
     evaluation = current_evaluation(plan)
     if plan.state == Plan.State.APPROVED and votes(plan, evaluation) >= plan.fleet.min_approvals:
@@ -123,7 +123,7 @@ def approve_plan(
 
     The plan is approved when the fleet's quorum of different people is reached.
     """
-    rights.require(acting_user, rights.APPROVE)
+    rights.require(acting_user, rights.APPROVE, plan.fleet)
     plan = lock_plan(plan.pk, expected_version)
     if plan.state != Plan.State.IN_REVIEW:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not in review")
@@ -155,7 +155,7 @@ def approve_plan(
 @transaction.atomic
 def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version: int | None = None) -> Approval:
     """Reject a plan in review; the reason is required, for the author reads it."""
-    rights.require(acting_user, rights.APPROVE)
+    rights.require(acting_user, rights.APPROVE, plan.fleet)
     if not comment.strip():
         raise Invalid("say why, so that the author can mend it", field="comment")
     plan = lock_plan(plan.pk, expected_version)
@@ -188,7 +188,7 @@ def votes(plan: Plan, evaluation: GateEvaluation) -> int:
 @transaction.atomic
 def withdraw_plan(*, acting_user: User, plan: Plan, expected_version: int | None = None) -> Plan:
     """Take a plan back from review."""
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = lock_plan(plan.pk, expected_version)
     if plan.state != Plan.State.IN_REVIEW:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not in review")
@@ -200,7 +200,7 @@ def withdraw_plan(*, acting_user: User, plan: Plan, expected_version: int | None
 @transaction.atomic
 def retire_plan(*, acting_user: User, plan: Plan, reason: str = "", expected_version: int | None = None) -> Plan:
     """Put a plan away for good: an approved one is retired, one that never got that far is cancelled."""
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = lock_plan(plan.pk, expected_version)
     if plan.kind == Plan.Kind.FLAT:
         raise Conflict("Flat-LB is never put away: it is what a fleet falls back to")

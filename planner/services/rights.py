@@ -1,17 +1,26 @@
-"""Who may do what. Rights come from Django groups; being an administrator never lifts the second-person rule."""
+"""Who may do what. Rights come from Django groups; being an administrator never lifts the second-person rule.
+
+The five groups of plain names (`operator`) hold their role on every fleet; each fleet has five groups of its own
+(`demo: operator`), whose members hold it there only. Who is in none of a fleet's groups does not see the fleet.
+"""
 
 from __future__ import annotations
 
-from django.contrib.auth.models import User
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import QuerySet
+from django.utils import timezone
 
 from planner.errors import NotAllowed
+from planner.models import BreakGlass, Fleet, FleetRole
 
 PLAN = "planner.plan_fleet"
 APPROVE = "planner.approve_plan"
 OPERATE = "planner.operate_fleet"
 MANAGE = "planner.manage_fleet"
 
-# Group -> rights. Everybody who can sign in may read.
+# Group -> rights. Each of them may read.
 GROUPS: dict[str, tuple[str, ...]] = {
     "viewer": (),
     "planner": (PLAN,),
@@ -28,7 +37,58 @@ _WORDS = {
 }
 
 
-def require(user: User, right: str) -> None:
-    """Raise NotAllowed unless the user holds the right."""
-    if not user.is_active or not user.has_perm(right):
+def require(user: User, right: str, fleet: Fleet | None = None) -> None:
+    """Raise NotAllowed unless the user holds the right: on every fleet, or on this one."""
+    if not may(user, right, fleet):
         raise NotAllowed(f"{user.get_username()} may not {_WORDS[right]}.")
+
+
+def may(user: User | AnonymousUser, right: str, fleet: Fleet | None = None) -> bool:
+    """Whether the user holds the right everywhere, on this fleet, or, to operate it, in an emergency of theirs."""
+    if not user.is_active:
+        return False
+    if user.has_perm(right):
+        return True
+    if fleet is None:
+        return False
+    if any(right in GROUPS[role] for role in _roles(user).get(fleet.pk, ())):
+        return True
+    return right == OPERATE and emergency(user, fleet) is not None
+
+
+def emergency(user: Any, fleet: Fleet) -> BreakGlass | None:
+    """The open emergency (break-glass) of this person on this fleet."""
+    mine = BreakGlass.objects.filter(fleet=fleet, opened_by_id=user.pk, closed_at=None, expires_at__gt=timezone.now())
+    return mine.order_by("-id").first()
+
+
+def visible_fleets(user: Any) -> QuerySet[Fleet]:
+    """The fleets that a person may look at."""
+    if sees_all(user):
+        return Fleet.objects.all()
+    return Fleet.objects.filter(pk__in=_roles(user))
+
+
+def sees_all(user: Any) -> bool:
+    """Whether the person is in one of the groups for every fleet."""
+    if not user.is_active:
+        return False
+    if not hasattr(user, "_sees_all"):
+        user._sees_all = user.is_superuser or user.groups.filter(name__in=GROUPS).exists()
+    return bool(user._sees_all)
+
+
+def sees(user: Any, fleet: Fleet) -> bool:
+    """Whether the person may look at the fleet."""
+    return sees_all(user) or (user.is_active and fleet.pk in _roles(user))
+
+
+def _roles(user: Any) -> dict[int, list[str]]:
+    """Roles on single fleets, read once a user object, as Django keeps its permissions."""
+    if not hasattr(user, "_fleet_roles"):
+        found: dict[int, list[str]] = {}
+        for fleet_id, role in FleetRole.objects.filter(group__user=user.pk).values_list("fleet_id", "role"):
+            found.setdefault(fleet_id, []).append(role)
+        user._fleet_roles = found
+    roles: dict[int, list[str]] = user._fleet_roles
+    return roles

@@ -28,7 +28,7 @@ def _step(rollout: Rollout, acting_user: User) -> None:
 @transaction.atomic
 def start_rollout(*, acting_user: User, plan: Plan, expected_version: int | None = None) -> Rollout:
     """Start the canary of an approved plan at the fleet's first weight."""
-    rights.require(acting_user, rights.OPERATE)
+    rights.require(acting_user, rights.OPERATE, plan.fleet)
     fleet = lock(Fleet, plan.fleet_id)
     plan = lock(Plan, plan.pk, expected_version)
     if plan.kind == Plan.Kind.FLAT:
@@ -62,7 +62,7 @@ def start_rollout(*, acting_user: User, plan: Plan, expected_version: int | None
 @transaction.atomic
 def advance_rollout(*, acting_user: User, rollout: Rollout, expected_version: int | None = None) -> Rollout:
     """Take the canary to its next weight; after the last one the plan becomes active and the old one ends."""
-    rights.require(acting_user, rights.OPERATE)
+    rights.require(acting_user, rights.OPERATE, rollout.fleet)
     fleet = lock(Fleet, rollout.fleet_id)
     rollout = lock(Rollout, rollout.pk, expected_version)
     if rollout.state != Rollout.State.CANARY:
@@ -97,7 +97,7 @@ def abort_rollout(
     *, acting_user: User, rollout: Rollout, reason: str = "", expected_version: int | None = None
 ) -> Rollout:
     """Take a canary off traffic; what was active stays active."""
-    rights.require(acting_user, rights.OPERATE)
+    rights.require(acting_user, rights.OPERATE, rollout.fleet)
     fleet = lock(Fleet, rollout.fleet_id)
     rollout = lock(Rollout, rollout.pk, expected_version)
     before = {"weight": rollout.weight, "state": rollout.state}
@@ -124,7 +124,7 @@ def fall_back(*, acting_user: User, fleet: Fleet, reason: str = "") -> Rollout:
     Needs neither replay nor second person nor worker nor broker: the table that routers poll changes in
     this transaction.
     """
-    rights.require(acting_user, rights.OPERATE)
+    rights.require(acting_user, rights.OPERATE, fleet)
     fleet = lock(Fleet, fleet.pk)
     live = list(fleet.rollouts.select_for_update(no_key=True).filter(state__in=["canary", "active"]))
     flat = fleet.plans.get(kind=Plan.Kind.FLAT)

@@ -31,7 +31,7 @@ def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITI
     Conflict
         When the plan has no table, or a study of it is under way.
     """
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, plan.fleet)
     if kind not in Study.Kind.values:
         raise Invalid(f"{kind!r} is not one of {', '.join(Study.Kind.values)}", field="kind")
     plan = plans.lock_plan(plan.pk)

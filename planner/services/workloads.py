@@ -42,7 +42,7 @@ def import_workload(
     ImportProblem
         Naming file, row and field; nothing is stored then.
     """
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, fleet)
     for field, value in (("key_depth", key_depth), ("block_tokens", block_tokens)):
         if not 1 <= value <= 1_000_000:
             raise Invalid("a whole number from 1 to 1,000,000", field=field)
@@ -69,7 +69,7 @@ def store_workload(
     simulated: bool = False,
 ) -> Workload:
     """Store what was read (or generated: `simulated`), with the figures that searches and pages need."""
-    rights.require(acting_user, rights.PLAN)
+    rights.require(acting_user, rights.PLAN, fleet)
     name = name or _free_name(fleet, parsed.source_name)
     stated = measured_at is not None
     if measured_at is not None:

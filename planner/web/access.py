@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 
 from planner.errors import NotAllowed
+from planner.models import Fleet
 from planner.services import rights
 
 
@@ -35,7 +36,8 @@ def needs(right: str) -> Callable[[Callable[..., HttpResponse]], Callable[..., H
         @wraps(view)
         def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             try:
-                rights.require(request.user, right)  # type: ignore[arg-type]
+                fleet = Fleet.objects.filter(slug=kwargs["slug"]).first() if "slug" in kwargs else None
+                rights.require(request.user, right, fleet)  # type: ignore[arg-type]
             except NotAllowed as refusal:
                 raise PermissionDenied(refusal.message) from refusal
             return view(request, *args, **kwargs)

@@ -109,12 +109,45 @@ class PolicyForm(Styled):
     slo_p99_s = forms.FloatField(label="SLO: p99 latency, seconds", initial=3.5)
     min_approvals = forms.IntegerField(label="Approvals needed", initial=1, max_value=20)
     max_rates_age_days = forms.IntegerField(label="Oldest rates, days", initial=7, min_value=0, max_value=3650)
+    approval_days = forms.IntegerField(label="An approval holds, days", initial=14)
+    min_loads = forms.IntegerField(label="Replayed loads, at least", initial=3)
+    min_seeds = forms.IntegerField(label="Paired seeds, at least", initial=3)
+    min_requests = forms.IntegerField(label="Measured requests a cell, at least", initial=1_000)
     max_imbalance = forms.FloatField(label="Highest planned max/mean load", initial=1.5)
+    max_loss_imbalance = forms.FloatField(
+        label="Highest max/mean after a loss", initial=2.0, help_text="Of any one destination."
+    )
     canary_weights = NumberList(
         label="Canary steps, shares of keys",
-        initial="0.1",
+        initial="0.01, 0.1, 0.5",
         help_text="Rising, between 0 and 1, such as 0.01, 0.1, 0.5.",
     )
+    canary_holds_s = NumberList(
+        label="Watched for, seconds",
+        initial="300",
+        help_text="How long each step is watched before the next: one number for all, or one for each.",
+    )
+    canary_warmup_s = forms.FloatField(
+        label="Warm-up, seconds", initial=60, help_text="Left out at the start of each step: caches are cold then."
+    )
+    canary_min_requests = forms.IntegerField(
+        label="Requests of each arm", initial=1_000, help_text="Fewer, and a step is not judged: it holds."
+    )
+    max_error_rate = forms.FloatField(label="Highest share of errors", initial=0.01)
+    auto_advance = forms.BooleanField(
+        required=False, label="Take a canary on by itself", help_text="When its step was held and passed."
+    )
+    auto_abort = forms.BooleanField(required=False, initial=True, label="Abort a canary whose step fails")
+    auto_fall_back = forms.BooleanField(
+        required=False, initial=True, label="Fall back when traffic leaves the validated range"
+    )
+    breaches_to_fall_back = forms.IntegerField(
+        label="Checks outside in a row", initial=3, help_text="One a minute; after so many the fleet falls back."
+    )
+    cool_down_s = forms.FloatField(
+        label="Cool-down, seconds", initial=1_800, help_text="After an automatic fallback no rollout starts so long."
+    )
+    telemetry_stale_s = forms.FloatField(label="Telemetry is silent after, seconds", initial=180)
     accept_simulated = forms.BooleanField(
         required=False,
         label="Accept simulated rates and calibrations",

@@ -73,7 +73,8 @@ def policy(request: HttpRequest, slug: str) -> HttpResponse:
     """Change what the plans of a fleet are judged by."""
     found = find_fleet(slug)
     shown: dict[str, Any] = {field: getattr(found, field) for field in POLICY_FIELDS}
-    shown["canary_weights"] = ", ".join(str(w) for w in found.canary_weights)
+    for listed in ("canary_weights", "canary_holds_s"):
+        shown[listed] = ", ".join(f"{value:g}" for value in shown[listed])
     form = PolicyForm(request.POST or None, initial={**shown, "expected_version": found.version})
     status = 200
     if request.method == "POST":

@@ -81,9 +81,9 @@ def _may(user: Any, found: Plan) -> dict[str, bool]:
     """Which forms are worth showing. The services decide again when one is sent."""
     state, own = found.state, user.pk in (found.author_id, found.submitted_by_id)
     in_review = state == Plan.State.IN_REVIEW
-    decides = in_review and user.has_perm(rights.APPROVE)
+    decides = in_review and rights.may(user, rights.APPROVE, found.fleet)
     flat = found.kind == Plan.Kind.FLAT
-    planner = user.has_perm(rights.PLAN) and not flat
+    planner = rights.may(user, rights.PLAN, found.fleet) and not flat
     evaluation = found.gate_evaluations.order_by("-id").first()
     # Approved once, on other evidence than the latest: it has to be looked at again.
     outdated = (
@@ -100,7 +100,7 @@ def _may(user: Any, found: Plan) -> dict[str, bool]:
         "is_own": in_review and own,
         "may_reject": decides,
         "may_replay": planner and state in (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.APPROVED),
-        "may_operate": user.has_perm(rights.OPERATE) and not flat and state == Plan.State.APPROVED,
+        "may_operate": rights.may(user, rights.OPERATE, found.fleet) and not flat and state == Plan.State.APPROVED,
     }
 
 
