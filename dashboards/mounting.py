@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 from dash import Dash
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.safestring import SafeString, mark_safe
 from werkzeug.test import EnvironBuilder, run_wsgi_app
+
+from planner.services import rights
 
 # What Dash asks for under its prefix. Anything else is not ours.
 PATHS = ("_dash-layout", "_dash-dependencies", "_dash-update-component", "_dash-component-suites/")
@@ -56,6 +59,8 @@ def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
         return JsonResponse({"detail": "No such path."}, status=404)
     if request.method == "POST" and not _is_callback(request.body, app):
         return JsonResponse({"detail": "Not a request of this app."}, status=400)
+    if request.method == "POST" and not _may_see(request):
+        return JsonResponse({"detail": "No such fleet."}, status=404)
     environ = EnvironBuilder(
         path=request.path,
         query_string=request.META.get("QUERY_STRING", ""),
@@ -71,6 +76,14 @@ def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
         if name.lower() not in ("content-length", "set-cookie"):
             response[name] = value
     return response
+
+
+def _may_see(request: HttpRequest) -> bool:
+    """Whether the person may see every fleet whose page the callback says that it is on."""
+    if rights.sees_all(request.user):
+        return True
+    named = set(re.findall(r"/fleets/([-\w]+)", request.body.decode(errors="replace")))
+    return rights.visible_fleets(request.user).filter(slug__in=named).count() == len(named)
 
 
 def _is_callback(body: bytes, app: Dash) -> bool:

@@ -10,10 +10,11 @@ import structlog
 from django.conf import settings
 from django.contrib import messages
 from django.db import DatabaseError, connection
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 
 from planner import context
+from planner.services import rights
 
 
 class HealthMiddleware:
@@ -121,6 +122,31 @@ class OriginMiddleware:
         here = context.Origin(request_id=str(bound.get("request_id", ""))[:64], ip_address=_address(request))
         with context.origin(here):
             return self.get_response(request)
+
+
+class FleetDoorMiddleware:
+    """Answer 404 for the pages of a fleet to whoever has no role on it: as if there was none of that name.
+
+    One place for all pages of fleets, so that a new one cannot forget it; the API narrows its querysets
+    (`planner.api.base`), the charts are asked in `dashboards.mounting`.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Nothing here: which fleet it is about is known with the view."""
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        """Refuse what the person may not see; those who are not signed in are sent to sign in by the view."""
+        slug = kwargs.get("slug")
+        if slug is None or request.path.startswith("/api/") or not request.user.is_authenticated:
+            return
+        if rights.sees_all(request.user):
+            return
+        if not rights.visible_fleets(request.user).filter(slug=slug).exists():
+            raise Http404("No fleet of that name.")
 
 
 def _address(request: HttpRequest) -> str | None:

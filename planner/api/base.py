@@ -21,6 +21,7 @@ from planner.api.parsers import ShallowJSONParser
 from planner.api.storable import unstorable
 from planner.errors import StaleVersion
 from planner.models import ApiToken, IdempotencyRecord, Job
+from planner.services import rights
 
 CSRF_FIELD = "csrfmiddlewaretoken"
 
@@ -42,11 +43,15 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
     _record: IdempotencyRecord | None = None
 
     def get_queryset(self) -> models.QuerySet[Any]:
-        """Rows of the token's fleet only, where it has one."""
+        """Rows of the token's fleet only, where it has one; and of the fleets that the person behind it may see."""
         queryset = super().get_queryset()
         token = self.request.auth
-        if isinstance(token, ApiToken) and token.fleet_id is not None and self.fleet_path:
+        if not self.fleet_path:
+            return queryset
+        if isinstance(token, ApiToken) and token.fleet_id is not None:
             queryset = queryset.filter(**{self.fleet_path: token.fleet_id})
+        if not rights.sees_all(self.request.user):
+            queryset = queryset.filter(**{f"{self.fleet_path}__in": rights.visible_fleets(self.request.user)})
         return queryset
 
     @property

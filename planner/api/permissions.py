@@ -8,6 +8,7 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from planner.models import ApiToken, Fleet
+from planner.services import rights
 
 if TYPE_CHECKING:  # DRF's views import this module while they load
     from rest_framework.views import APIView
@@ -35,12 +36,15 @@ class ScopedPermission(BasePermission):
         return needed in token.scopes
 
     def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
-        """A token of one fleet sees that fleet only."""
-        token = request.auth
-        if not isinstance(token, ApiToken) or token.fleet_id is None:
+        """A token of one fleet sees that fleet only, and nobody a fleet on which they have no role."""
+        fleet_id, token = fleet_id_of(obj), request.auth
+        if fleet_id is None:
             return True
-        self.message = "This token is for another fleet."
-        return fleet_id_of(obj) in (token.fleet_id, None)
+        if isinstance(token, ApiToken) and token.fleet_id not in (None, fleet_id):
+            self.message = "This token is for another fleet."
+            return False
+        self.message = "You have no role on this fleet."
+        return rights.sees_all(request.user) or rights.visible_fleets(request.user).filter(pk=fleet_id).exists()
 
 
 def scope_of(view: APIView, method: str) -> str:

@@ -18,6 +18,7 @@ class AuditFilter:
     """What to look for. Dates are whole days in UTC, both included."""
 
     fleet: Fleet | None = None
+    among: QuerySet[Fleet] | None = None  # None: all, and what is about no fleet
     action: str = ""
     actor: str = ""
     since: dt.date | None = None
@@ -35,6 +36,8 @@ class AuditPage:
 def audit_page(wanted: AuditFilter, before: int | None = None) -> AuditPage:
     """One page of the trail. Ids only grow, so an event added meanwhile moves nothing."""
     events: QuerySet[AuditEvent] = AuditEvent.objects.select_related("fleet").order_by("-id")
+    if wanted.among is not None:
+        events = events.filter(fleet__in=wanted.among)
     if wanted.fleet is not None:
         events = events.filter(fleet=wanted.fleet)
     if wanted.action:

@@ -8,7 +8,6 @@ from django.db.models import Case, Count, Exists, OuterRef, Prefetch, Q, QuerySe
 from planner.models import Approval, Fleet, GateEvaluation, Job, Plan, Rollout
 from planner.selectors.job_progress import with_progress
 
-APPROVE = "planner.approve_plan"
 LONG = ("plan__summary", "plan__parameters")  # they grow with destinations and tenants
 LIVE = (Rollout.State.ACTIVE, Rollout.State.CANARY)
 
@@ -18,24 +17,22 @@ def live_rollouts() -> QuerySet[Rollout]:
     return Rollout.objects.filter(state__in=LIVE).select_related("plan").defer(*LONG).order_by("state")
 
 
-def fleets_with_live() -> QuerySet[Fleet]:
-    """Every fleet with `live`: its rollouts on traffic. Two queries, however many fleets there are."""
+def fleets_with_live(fleets: QuerySet[Fleet]) -> QuerySet[Fleet]:
+    """The fleets with `live`: their rollouts on traffic. Two queries, however many fleets there are."""
     return (
-        Fleet.objects.select_related("serving_profile")
+        fleets.select_related("serving_profile")
         .prefetch_related(Prefetch("rollouts", queryset=live_rollouts(), to_attr="live"))
         .annotate(destination_count=Count("destinations"))
         .order_by("slug")
     )
 
 
-def waiting_for(user: User) -> list[Plan]:
-    """Plans in review that this person may decide on: not the author, not the submitter, not decided yet."""
-    if not user.has_perm(APPROVE):
-        return []
+def waiting_for(user: User, fleets: QuerySet[Fleet]) -> list[Plan]:
+    """Plans in review on these fleets, of which the person is not the author, not the submitter, nor decided yet."""
     latest = GateEvaluation.objects.filter(plan=OuterRef("plan")).order_by("-id").values("pk")[:1]
-    mine = Approval.objects.filter(plan=OuterRef("pk"), approver=user, evaluation=Subquery(latest))
+    mine = Approval.objects.filter(plan=OuterRef("pk"), approver=user, withdrawn_at=None, evaluation=Subquery(latest))
     return list(
-        Plan.objects.filter(state=Plan.State.IN_REVIEW)
+        Plan.objects.filter(state=Plan.State.IN_REVIEW, fleet__in=fleets)
         .exclude(Q(author=user) | Q(submitted_by=user))
         .filter(~Exists(mine))
         .select_related("fleet", "author", "submitted_by", "workload")

@@ -69,6 +69,14 @@ def visible_fleets(user: Any) -> QuerySet[Fleet]:
     return Fleet.objects.filter(pk__in=_roles(user))
 
 
+def fleets_with(user: Any, right: str) -> QuerySet[Fleet]:
+    """The fleets on which a person holds a right by role."""
+    if user.is_active and user.has_perm(right):
+        return Fleet.objects.all()
+    held = [fleet_id for fleet_id, roles in _roles(user).items() if any(right in GROUPS[role] for role in roles)]
+    return Fleet.objects.filter(pk__in=held if user.is_active else [])
+
+
 def sees_all(user: Any) -> bool:
     """Whether the person is in one of the groups for every fleet."""
     if not user.is_active:

@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 
 from planner.errors import Invalid
 from planner.ingest import FORMATS
@@ -242,6 +243,10 @@ class AuditFilterForm(Styled):
     since = forms.DateField(required=False, label="From", widget=forms.DateInput(attrs={"type": "date"}))
     until = forms.DateField(required=False, label="Until", widget=forms.DateInput(attrs={"type": "date"}))
     before = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, fleets: QuerySet[Fleet], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["fleet"].queryset = fleets  # type: ignore[attr-defined]  # a choice of rows
 
 
 class TokenForm(Styled):

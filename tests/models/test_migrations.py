@@ -54,7 +54,9 @@ def test_undoing_studies_is_refused_while_there_are_some_and_changes_nothing(cas
     before = schema()
     with pytest.raises(IrreversibleError, match="0 studies and 1 jobs"):
         migrate("0002")
+    migrate()  # the code of today needs the tables of today
     run_study(job.pk)
+    migrate("0003")
     with pytest.raises(IrreversibleError, match="1 studies and 1 jobs"):
         migrate("0002")
     assert schema() == before

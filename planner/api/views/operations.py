@@ -105,6 +105,7 @@ class TokenViewSet(ReadViewSet):
 
     queryset = ApiToken.objects.select_related("fleet").order_by("-id")
     serializer_class = serializers.TokenSerializer
+    fleet_path = ""  # one's own, of whichever fleet
     filterset_fields = {"revoked_at": ["isnull"]}
     secret_fields = ("token",)
     scopes = {"create": NEVER_BY_TOKEN, "destroy": NEVER_BY_TOKEN, "list": NEVER_BY_TOKEN, "retrieve": NEVER_BY_TOKEN}

@@ -12,7 +12,8 @@ from django.views.decorators.http import require_GET
 
 from planner.models import Fleet
 from planner.selectors.audit_page import AuditFilter, audit_page
-from planner.web.doors import find_fleet, fleet_render
+from planner.services import rights
+from planner.web.doors import find_fleet, fleet_render, person
 from planner.web.forms import AuditFilterForm
 
 
@@ -21,7 +22,8 @@ from planner.web.forms import AuditFilterForm
 def audit(request: HttpRequest, slug: str | None = None) -> HttpResponse:
     """Events, newest first, filtered; of one fleet when it is named in the address."""
     fleet: Fleet | None = find_fleet(slug) if slug else None
-    form = AuditFilterForm(request.GET)
+    form = AuditFilterForm(request.GET, fleets=rights.visible_fleets(person(request)))
+    among = None if rights.sees_all(person(request)) else rights.visible_fleets(person(request))
     if fleet is not None:
         del form.fields["fleet"]
     context: dict[str, Any] = {"form": form, "page": None, "more": ""}
@@ -29,7 +31,7 @@ def audit(request: HttpRequest, slug: str | None = None) -> HttpResponse:
     if form.is_valid():
         data = form.cleaned_data
         before = data.pop("before")
-        page = audit_page(AuditFilter(**{"fleet": fleet, **data}), before)
+        page = audit_page(AuditFilter(**{"fleet": fleet, "among": among, **data}), before)
         kept = {k: v for k, v in request.GET.items() if v and k != "before"}
         more = urlencode({**kept, "before": page.next_before}) if page.next_before else ""
         context |= {"page": page, "more": more, "before": before}

@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from planner.selectors.home_page import fleets_with_live, open_jobs, waiting_for
+from planner.services import rights
 from planner.web.doors import person
 
 
@@ -18,10 +19,11 @@ from planner.web.doors import person
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
     """Fleets with what is live, what waits for me, what runs."""
+    visible = rights.visible_fleets(person(request))
     context = {
-        "fleets": list(fleets_with_live()),
-        "waiting": waiting_for(person(request)),
-        "jobs": list(open_jobs()[:20]),
+        "fleets": list(fleets_with_live(visible)),
+        "waiting": waiting_for(person(request), rights.fleets_with(person(request), rights.APPROVE)),
+        "jobs": list(open_jobs().filter(fleet__in=visible)[:20]),
     }
     return render(request, "home.html", context)
 
