@@ -9,6 +9,7 @@ from planner.analysis.fairness import MIN_REQUESTS_P99, PerTenant, jain_index, p
 from planner.analysis.locality import HitChain, available_tokens, hit_chain
 from planner.analysis.reuse import AvailableHit, reuse
 from planner.analysis.shape import RateShape, gini, rate_shape
+from planner.analysis.switch import Homes, Switch, cold_rate_at, cooling_time, switch
 
 __all__ = [
     "MIN_REQUESTS_P99",
@@ -16,10 +17,14 @@ __all__ = [
     "Dip",
     "HitChain",
     "HitCurve",
+    "Homes",
     "Interval",
     "PerTenant",
     "RateShape",
+    "Switch",
     "available_tokens",
+    "cold_rate_at",
+    "cooling_time",
     "dip",
     "gini",
     "hit_chain",
@@ -29,5 +34,6 @@ __all__ = [
     "per_tenant",
     "rate_shape",
     "reuse",
+    "switch",
     "t_interval",
 ]
