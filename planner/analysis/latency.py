@@ -44,7 +44,8 @@ class QuantileInterval:
     low : float
         Lower end in seconds, 0 where even the smallest value says nothing.
     high : float
-        Upper end in seconds, infinite where the largest value is no upper bound: of a p99 at 95% with fewer than 368 values.
+        Upper end in seconds, infinite where the largest value is no upper bound: of a p99 at 95% with fewer than
+        368 values.
     n : int
         Values.
     q, confidence : float

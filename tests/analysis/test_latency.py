@@ -141,7 +141,7 @@ def test_the_interval_holds_the_true_quantile_as_often_as_it_says():
         found = sketch(rng.exponential(size=2_000)).quantile_interval(0.99, 0.9)
         held += found.low <= true <= found.high
     # 900 are promised; buckets of 2% and whole ranks add some. 860 would be 4 standard deviations short.
-    assert 875 <= held
+    assert held >= 875
 
 
 @pytest.mark.parametrize(("n", "bounded"), [(367, False), (368, True)])
