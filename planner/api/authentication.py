@@ -26,9 +26,9 @@ class TokenAuthentication(BaseAuthentication):
             return None
         if len(parts) != 2:
             raise AuthenticationFailed("The header must be: Authorization: Token <token>.")
-        token = tokens.find_token(parts[1].decode("latin-1"))
+        token = tokens.find_token(parts[1].decode("latin-1"), context.current_origin().ip_address)
         if token is None:
-            raise AuthenticationFailed("This token is unknown, expired or revoked.")
+            raise AuthenticationFailed("This token is unknown, expired, revoked or not for this network.")
         context.set_origin(replace(context.current_origin(), token_prefix=token.prefix, token_number=token.pk))
         return token.user, token
 

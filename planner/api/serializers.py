@@ -330,3 +330,15 @@ class TokenInput(serializers.Serializer[Any]):
     )
     fleet = FleetField(required=False, allow_null=True)
     expires_at = serializers.DateTimeField(required=False, allow_null=True)
+    allowed_networks = serializers.ListField(
+        child=serializers.CharField(max_length=60),
+        required=False,
+        max_length=50,
+        help_text="CIDR, such as 10.0.0.0/8; none: any address",
+    )
+
+
+class RotateInput(serializers.Serializer[Any]):
+    overlap_s = serializers.IntegerField(
+        required=False, default=0, min_value=0, max_value=2_592_000, help_text="Seconds that the old secret works on"
+    )

@@ -75,6 +75,8 @@ ACTIONS: dict[str, str] = {
     "emergency.opened": "opened an emergency (break-glass)",
     "emergency.closed": "closed an emergency",
     "emergency.reviewed": "reviewed an emergency",
+    "account.created": "created an account",
+    "account.switched": "switched an account on or off",
     "access.granted": "gave a role",
     "access.taken": "took a role away",
     "webhook.created": "created a webhook",

@@ -267,8 +267,39 @@ class TokenForm(Styled):
     fleet = forms.ModelChoiceField(
         queryset=Fleet.objects.all(), required=False, empty_label="all fleets", help_text="One fleet only, or all."
     )
+    allowed_networks = forms.CharField(
+        required=False,
+        max_length=2_000,
+        label="Only from these networks",
+        help_text="Such as 10.0.0.0/8, 2001:db8::/32. Left empty: from anywhere.",
+    )
     days = forms.IntegerField(initial=90, min_value=1, max_value=3650, label="Valid for, days")
+
+    def __init__(self, *args: Any, fleets: QuerySet[Fleet], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["fleet"].queryset = fleets  # type: ignore[attr-defined]  # a choice of rows
+
+    def clean_allowed_networks(self) -> list[str]:
+        """The networks, one by one."""
+        return self.cleaned_data["allowed_networks"].replace(",", " ").split()
 
     def expires_at(self, now: dt.datetime) -> dt.datetime:
         """When it ends."""
         return now + dt.timedelta(days=self.cleaned_data["days"])
+
+
+class AccountForm(Styled):
+    """A new account, without any role yet."""
+
+    username = forms.CharField(max_length=150)
+    email = forms.EmailField(
+        required=False, help_text="Shown where two accounts share one: approvals must come from another person."
+    )
+
+
+class EmergencyForm(Styled):
+    """Why the guards of a fleet are passed for an hour."""
+
+    reason = forms.CharField(
+        max_length=4_000, widget=forms.Textarea(attrs={"rows": 3}), help_text="What happened. Somebody else reviews it."
+    )

@@ -6,7 +6,19 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
 from planner.web.forms import SignInForm
-from planner.web.views import audit, calibrations, destinations, explanations, fleets, home, inputs, plans, tokens
+from planner.web.views import (
+    access,
+    audit,
+    calibrations,
+    destinations,
+    emergencies,
+    explanations,
+    fleets,
+    home,
+    inputs,
+    plans,
+    tokens,
+)
 
 FLEET = "fleets/<slug:slug>/"
 PLAN = FLEET + "plans/<int:number>/"
@@ -22,6 +34,16 @@ urlpatterns = [
     path("audit/", audit.audit, name="audit"),
     path("tokens/", tokens.tokens, name="tokens"),
     path("tokens/<int:pk>/revoke/", tokens.revoke, name="token-revoke"),
+    path("tokens/<int:pk>/rotate/", tokens.rotate, name="token-rotate"),
+    path("access/", access.access, name="access"),
+    path("access/accounts/", access.create, name="account-create"),
+    path("access/accounts/<int:pk>/switch/", access.switch, name="account-switch"),
+    path("access/roles/", access.role, name="access-role"),
+    path(FLEET + "access/", access.access, name="fleet-access"),
+    path(FLEET + "access/roles/", access.role, name="fleet-access-role"),
+    path(FLEET + "emergencies/", emergencies.emergencies, name="emergencies"),
+    path(FLEET + "emergencies/<int:pk>/close/", emergencies.close, name="emergency-close"),
+    path(FLEET + "emergencies/<int:pk>/review/", emergencies.review, name="emergency-review"),
     path("fleets/new/", fleets.new_fleet, name="fleet-new"),
     path(FLEET, fleets.fleet, name="fleet"),
     path(FLEET + "audit/", audit.audit, name="fleet-audit"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import datetime as dt
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -108,7 +110,7 @@ class TokenViewSet(ReadViewSet):
     fleet_path = ""  # one's own, of whichever fleet
     filterset_fields = {"revoked_at": ["isnull"]}
     secret_fields = ("token",)
-    scopes = {"create": NEVER_BY_TOKEN, "destroy": NEVER_BY_TOKEN, "list": NEVER_BY_TOKEN, "retrieve": NEVER_BY_TOKEN}
+    scopes = dict.fromkeys(("create", "destroy", "list", "retrieve", "rotate"), NEVER_BY_TOKEN)
 
     def get_queryset(self):  # type: ignore[no-untyped-def]
         """The user's own; an administrator sees all."""
@@ -120,6 +122,16 @@ class TokenViewSet(ReadViewSet):
     def create(self, request: Request) -> Response:
         """Create a token. `token` in the answer is shown this once."""
         token, secret = tokens.create_token(acting_user=self.person, **self.accept(serializers.TokenInput))
+        return Response({**serializers.TokenSerializer(token).data, "token": secret}, status=201)
+
+    @extend_schema(request=serializers.RotateInput, responses={201: serializers.NewTokenSerializer})
+    @action(detail=True, methods=["post"])
+    def rotate(self, request: Request, pk: str) -> Response:
+        """Another secret under the same name; the old one ends after `overlap_s` seconds, at once by default."""
+        data = self.accept(serializers.RotateInput)
+        token, secret = tokens.rotate_token(
+            acting_user=self.person, token=self.get_object(), overlap=dt.timedelta(seconds=data["overlap_s"])
+        )
         return Response({**serializers.TokenSerializer(token).data, "token": secret}, status=201)
 
     @extend_schema(responses={204: None})

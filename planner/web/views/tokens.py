@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -15,7 +17,7 @@ from django.views.decorators.http import require_http_methods
 from planner.errors import Refused
 from planner.models import ApiToken
 from planner.services import rights
-from planner.services.tokens import create_token, revoke_token
+from planner.services.tokens import create_token, revoke_token, rotate_token
 from planner.web.doors import action, person, sentence
 from planner.web.forms import TokenForm
 
@@ -31,7 +33,8 @@ def tokens_of(user: User) -> QuerySet[ApiToken]:
 @never_cache
 def tokens(request: HttpRequest) -> HttpResponse:
     """List tokens and create one. Its secret is in the answer to the form, and nowhere afterwards."""
-    form = TokenForm(request.POST or None)
+    fleets = rights.visible_fleets(person(request))
+    form = TokenForm(request.POST or None, fleets=fleets)
     secret, made, status = "", None, 200
     if request.method == "POST":
         status = 400
@@ -44,11 +47,16 @@ def tokens(request: HttpRequest) -> HttpResponse:
                     scopes=data["scopes"],
                     fleet=data["fleet"],
                     expires_at=form.expires_at(timezone.now()),
+                    allowed_networks=data["allowed_networks"],
                 )
-                form, status = TokenForm(), 201
+                form, status = TokenForm(fleets=fleets), 201
             except Refused as refusal:
                 form.add_error(refusal.field if refusal.field in form.fields else None, sentence(refusal.message))
                 status = refusal.status
+    return _page(request, form, secret, made, status)
+
+
+def _page(request: HttpRequest, form: TokenForm, secret: str, made: ApiToken | None, status: int) -> HttpResponse:
     context = {
         "form": form,
         "tokens": tokens_of(person(request)),
@@ -57,6 +65,21 @@ def tokens(request: HttpRequest) -> HttpResponse:
         "now": timezone.now(),
     }
     return render(request, "tokens/tokens.html", context, status=status)
+
+
+@action
+@never_cache
+def rotate(request: HttpRequest, pk: int) -> HttpResponse:
+    """Another secret under the same name. The old one works on for a day where the form says so, else it ends."""
+    token = get_object_or_404(tokens_of(person(request)), pk=pk)
+    overlap = timedelta(days=1) if request.POST.get("overlap") else timedelta()
+    form = TokenForm(fleets=rights.visible_fleets(person(request)))
+    try:
+        made, secret = rotate_token(acting_user=person(request), token=token, overlap=overlap)
+    except Refused as refusal:
+        messages.error(request, sentence(refusal.message))
+        return redirect("tokens")
+    return _page(request, form, secret, made, 201)
 
 
 @action
