@@ -200,6 +200,9 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
+# Signs checkpoints of the audit trail: 32 bytes in hex; without it a key is made in the console's home.
+AUDIT_KEY = env.str("CACHEROUTE_AUDIT_KEY", default="")
+
 # --- Security ---------------------------------------------------------------------------------------
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {

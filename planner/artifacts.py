@@ -27,9 +27,7 @@ from planner.simulation import Blocks, Trace
 
 def store(kind: str, table: pa.Table) -> Artifact:
     """Write the table once; equal content gives the same row and file."""
-    sink = io.BytesIO()
-    pq.write_table(table, sink, compression="zstd", write_statistics=False)
-    data = sink.getvalue()
+    data = _bytes_of(table)
     name = hashlib.sha256(data).hexdigest()
     found = Artifact.objects.filter(digest=name).first()
     if found is None:
@@ -40,6 +38,12 @@ def store(kind: str, table: pa.Table) -> Artifact:
     if found.pk is None:
         found, _ = Artifact.objects.get_or_create(digest=name, defaults={"kind": kind, "size_bytes": len(data)})
     return found
+
+
+def _bytes_of(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", write_statistics=False)
+    return sink.getvalue()
 
 
 def _holds(path: str, digest: str, size: int) -> bool:
@@ -197,10 +201,19 @@ _TABLE_ARRAYS: dict[str, Any] = {
 
 def store_table(table: RoutingTable, key_names: list[str]) -> Artifact:
     """One row an admitted key, in descending rate; members are positions among the plan's destinations."""
+    return store(Artifact.Kind.TABLE, _arrow_of(table, key_names))
+
+
+def table_digest(table: RoutingTable, key_names: list[str]) -> str:
+    """The digest that `store_table` would give the table; nothing is written."""
+    return hashlib.sha256(_bytes_of(_arrow_of(table, key_names))).hexdigest()
+
+
+def _arrow_of(table: RoutingTable, key_names: list[str]) -> pa.Table:
     members = pa.ListArray.from_arrays(pa.array(table.offsets, pa.int32()), pa.array(table.members, pa.int32()))
     whole = {name: _as_json(getattr(table, name)) for name in _TABLE_SCALARS}
     whole |= {name: [_as_json(x) for x in getattr(table, name).tolist()] for name in _TABLE_ARRAYS}
-    arrow = pa.table(
+    return pa.table(
         {
             "key": pa.array([key_names[i] for i in table.admitted.tolist()], pa.string()),
             "key_index": pa.array(table.admitted, pa.int64()),
@@ -208,7 +221,6 @@ def store_table(table: RoutingTable, key_names: list[str]) -> Artifact:
             "backup": pa.array(table.backup, pa.int32()),
         }
     ).replace_schema_metadata({"cacheroute": json.dumps(whole, allow_nan=False)})
-    return store(Artifact.Kind.TABLE, arrow)
 
 
 def _as_json(value: Any) -> Any:

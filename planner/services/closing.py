@@ -5,6 +5,8 @@ The first cell that fails ends it too: what is queued then is cancelled instead 
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Count, Q
@@ -119,11 +121,11 @@ def _succeed(row: Replay, job: Job) -> None:
         gates.judge_plan(acting_user=row.created_by, plan=plan)
 
 
-def digest_of(row: Replay) -> str:
-    """sha256 of the figures of all cells, in order of policy, load and seed."""
-    cells = row.cells.order_by("policy", "load_rps", "seed").values_list("policy", "load_rps", "seed", "figures")
-    # Sorted again: the database may order names by the rules of a language.
-    return digest(sorted(map(list, cells), key=lambda cell: cell[:3]))
+def digest_of(row: Replay, instead: dict[int, dict[str, Any]] | None = None) -> str:
+    """sha256 of the figures of all cells, in order of policy, load and seed; of `instead` those that were made anew."""
+    rows = row.cells.values_list("policy", "load_rps", "seed", "figures", "pk")
+    cells = [[*named, (instead or {}).get(pk, figures)] for *named, figures, pk in rows]
+    return digest(sorted(cells, key=lambda cell: cell[:3]))
 
 
 def _fail(row: Replay, why: str) -> None:
