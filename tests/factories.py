@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import itertools
 from typing import Any
@@ -10,8 +11,20 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from planner.ingest import ImportedWorkload
-from planner.models import Calibration, Fleet, GateEvaluation, Job, Plan, Replay, Workload
-from planner.services import calibrations, cells, fleets, gates, plans, replays, reviews, workloads
+from planner.models import (
+    Calibration,
+    DriftCheck,
+    Fleet,
+    GateEvaluation,
+    Job,
+    Plan,
+    Replay,
+    Rollout,
+    RolloutAnalysis,
+    TelemetryWindow,
+    Workload,
+)
+from planner.services import calibrations, cells, fleets, gates, plans, replays, reviews, rollouts, workloads
 from planner.services.jobs import claimed
 from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_key_names, synthetic_trace
 
@@ -48,8 +61,9 @@ class Cast:
 
 
 def make_fleet(cast: Cast, slug: str = "", **policy: Any) -> Fleet:
-    """A fleet of four destinations."""
+    """A fleet of four destinations, whose canaries take one step that is not watched for any time."""
     slug = slug or f"fleet-{next(_numbers)}"
+    policy = {"canary_weights": [0.1], "canary_holds_s": [0.0], "canary_warmup_s": 0.0, **policy}
     return fleets.create_fleet(
         acting_user=cast.root,
         slug=slug,
@@ -135,8 +149,27 @@ def built_plan(cast: Cast, fleet: Fleet, **options: Any) -> Plan:
     return Plan.objects.get(pk=plan.pk)
 
 
+def hear(fleet: Fleet) -> None:
+    """A router of the fleet reported just now (nothing served), and the monitor runs; once a fleet."""
+    if TelemetryWindow.objects.filter(fleet=fleet).exists():
+        return
+    flat, now = fleet.plans.get(kind=Plan.Kind.FLAT), timezone.now()
+    TelemetryWindow.objects.create(
+        fleet=fleet,
+        plan=flat,
+        arm="incumbent",
+        source="factory",
+        table_version=fleet.table_version,
+        started_at=now - timezone.timedelta(seconds=10),
+        ended_at=now,
+        figures={},
+    )
+    DriftCheck.objects.create(plan=flat, verdict="within")
+
+
 def run_replay(cast: Cast, plan: Plan, **options: Any) -> Replay:
     """Replay a built plan, every cell in this process; the checklist is evaluated at the end."""
+    hear(plan.fleet)
     row, _job = replays.start_replay(acting_user=cast.ada, plan=plan, **{**REPLAY, **options})
     for cell in row.cells.all():
         cells.run_cell(cell.pk)
@@ -173,3 +206,37 @@ def approved_plan(cast: Cast, fleet: Fleet) -> Plan:
 def judge_again(cast: Cast, plan: Plan) -> GateEvaluation:
     """Evaluate the checklist now."""
     return gates.evaluate_gate(acting_user=cast.ada, plan=plan)
+
+
+def pass_step(
+    rollout: Rollout, verdict: str = "pass", explanation: str = "p99 and errors are within bounds"
+) -> Rollout:
+    """The analysis of the step that a canary is in has come to this verdict."""
+    RolloutAnalysis.objects.create(
+        rollout=rollout, step=rollout.steps.count(), verdict=verdict, explanation=explanation, numbers={}
+    )
+    return Rollout.objects.get(pk=rollout.pk)
+
+
+def watched(rollout: Rollout, seconds: float) -> Rollout:
+    """The canary entered its present step so many seconds earlier."""
+    earlier = timezone.now() - dt.timedelta(seconds=seconds)
+    Rollout.objects.filter(pk=rollout.pk).update(step_started_at=earlier)
+    return Rollout.objects.get(pk=rollout.pk)
+
+
+def canary(cast: Cast, fleet: Fleet, plan: Plan | None = None) -> Rollout:
+    """An approved plan in the first step of its canary, that Linus started."""
+    return rollouts.start_rollout(acting_user=cast.linus, plan=plan or approved_plan(cast, fleet))
+
+
+def activate(cast: Cast, rollout: Rollout) -> Rollout:
+    """Take a canary through all its steps, each with an analysis that passes."""
+    while rollout.state == Rollout.State.CANARY:
+        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=pass_step(rollout))
+    return rollout
+
+
+def active_plan(cast: Cast, fleet: Fleet) -> Plan:
+    """An approved plan that routes the fleet."""
+    return activate(cast, canary(cast, fleet)).plan

@@ -8,6 +8,7 @@ from planner.errors import Conflict, Invalid
 from planner.models import BASELINE, CANDIDATE, Fleet, Plan, PlanState, Replay, Workload
 from planner.routing import POLICIES
 from planner.services import traces
+from planner.services.incumbents import incumbent_of, why_apart
 from planner.services.policy_parameters import check_parameters
 from planner.services.replay_events import check_faults, check_switch, other_plan, table_of, with_unknown
 
@@ -63,9 +64,18 @@ def with_unknown_keys(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
     """
     assert plan.workload is not None  # a database constraint of this kind of plan
     rates = plan.workload.rates
-    also = [with_unknown(other, rates, field=f"also/{at}") for at, other in enumerate(found["also"])]
+    also, policies = [], list(found["policies"])
+    for at, other in enumerate(found["also"]):
+        try:
+            also.append(with_unknown(other, rates, field=f"also/{at}"))
+        except Invalid:
+            if not other.get("live"):
+                raise
+            policies.remove(
+                f"{CANDIDATE}@{other['plan']}"
+            )  # nobody asked for it: the checklist says that it is missing
     switch = found["switch"] and with_unknown(found["switch"], rates, field="switch/from_plan")
-    return {**found, "also": also, "switch": switch}
+    return {**found, "policies": policies, "also": also, "switch": switch}
 
 
 def check_others(
@@ -108,7 +118,8 @@ def chosen(
 ) -> dict[str, Any]:
     """The options of a replay with their defaults filled in, or a refusal that names the field. JSON-able.
 
-    Flat-LB and the candidate are always among the policies: without both there is nothing to compare. Nothing is
+    Flat-LB and the candidate are always among the policies: without both there is nothing to compare. So is the plan
+    that is live, where it can be replayed in this one's place: the checklist holds the candidate against it. Nothing is
     read from storage, and the plan's state is not looked at: it may be one that is not built yet.
 
     Parameters
@@ -153,7 +164,10 @@ def chosen(
         raise Invalid("rounds of bisection follow an open end; say how many with refine", field="extend")
     events = check_faults(plan, faults or [])
     switched = check_switch(plan, switch) if switch is not None else None
+    what_if = _what_if(given, events, switched)
     others = _others(plan, also or [], switched)
+    if not what_if:
+        others += _live(plan, others)
     labels = [*names, *(f"{CANDIDATE}@{other['plan']}" for other in others)]
     if len(labels) * (len(loads) + refine) * len(seeds) > MAX_CELLS:
         raise Invalid(f"more than {MAX_CELLS} cells; take fewer loads or seeds", field="loads_rps")
@@ -172,7 +186,7 @@ def chosen(
         "also": others,
         "refine": refine,
         "extend": extend,
-        "what_if": _what_if(given, events, switched),
+        "what_if": what_if,
     }
 
 
@@ -211,6 +225,15 @@ def _others(plan: Plan, numbers: list[int], switched: dict[str, Any] | None) -> 
             raise Invalid(f"plan {number} is the candidate already", field=f"also/{at}")
         found.append(other_plan(plan, number, field=f"also/{at}"))
     return found
+
+
+def _live(plan: Plan, others: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The plan that is live, where it is none of the others; nothing where it cannot be replayed here."""
+    incumbent = incumbent_of(plan)
+    if incumbent is None or incumbent.number in [other["plan"] for other in others] or why_apart(plan, incumbent):
+        return []
+    assert incumbent.table is not None  # it is active
+    return [{"plan": incumbent.number, "id": incumbent.pk, "table": incumbent.table.digest, "live": True}]
 
 
 def _what_if(given: dict[str, Any], faults: list[Any], switched: dict[str, Any] | None) -> list[str]:

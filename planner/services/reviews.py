@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from planner import artifacts
 from planner.digests import digest
 from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
 from planner.models import Approval, GateEvaluation, Plan
-from planner.services import audit, gates, rights
-from planner.services.checklist import PASS
+from planner.services import audit, checks, gates, rights
+from planner.services.evidence import waivers_in_force
+from planner.services.locking import lock
 from planner.services.plans import lock_plan, move
 
 # Parts of the evidence as people call them.
@@ -20,12 +24,19 @@ _WORDS = {
     "destinations_up": "the destinations that are up",
     "capacity_up": "the speeds of the destinations",
     "replan": "the live plan that it starts from",
+    "incumbent": "the plan that is live",
     "fingerprints": "the serving profile",
+    "distribution": "the distribution of the rates",
     "policy": "the fleet's policy",
     "replay": "the replay",
     "what_ifs": "the what-if replays",
     "envelope": "the validated range",
+    "blast_radius": "what it would touch",
+    "waivers": "the waivers in force",
 }
+# Parts that follow from others: named alone they would say little, and beside them nothing new.
+_FOLLOWS = {"blast_radius": ("incumbent",), "envelope": ("policy", "replay"), "replan": ("incumbent",)}
+_EXPIRED = Q(withdrawn_at=None) | Q(withdrawn_reason="expired")
 
 
 @transaction.atomic
@@ -39,6 +50,11 @@ def submit_plan(*, acting_user: User, plan: Plan, expected_version: int | None =
     evaluation = current_evaluation(plan)
     if plan.state == Plan.State.APPROVED and votes(plan, evaluation) >= plan.fleet.min_approvals:
         raise Conflict(f"{plan} is approved on this very evidence already")
+    if acting_user.get_username() in {w["granted_by"] for w in waivers_in_force(plan)}:
+        raise NotAllowed(
+            "You granted a waiver of this plan; somebody else must submit it, for you are its second person.",
+            code="second-person",
+        )
     plan.submitted_by = acting_user
     move(plan, Plan.State.IN_REVIEW, "submitted_by")
     audit.record("plan.submitted", acting_user=acting_user, fleet=plan.fleet, subject=plan, after={"state": plan.state})
@@ -55,8 +71,18 @@ def _changed(evidence: dict[str, Any], evaluation: GateEvaluation) -> list[str]:
         return []
     if evaluation.evidence.get("format") != evidence["format"]:
         return ["what the console looks at"]
-    names = sorted(k for k in evidence if evidence[k] != evaluation.evidence.get(k))
-    return [_WORDS.get(name, name) for name in names]
+    names = {k for k in {*evidence, *evaluation.evidence} if evidence.get(k) != evaluation.evidence.get(k)}
+    told = [name for name in sorted(names) if not names.intersection(_FOLLOWS.get(name, ()))]
+    return [_told(name, evidence, evaluation.evidence) for name in told]
+
+
+def _told(name: str, now: dict[str, Any], then: dict[str, Any]) -> str:
+    """A part of the evidence in words; of the policy which values, so that nobody has to look for them."""
+    words = _WORDS.get(name, name)
+    if name != "policy" or not then.get(name):
+        return words
+    fields = [k.replace("_", " ") for k in now[name] if k != "version" and now[name][k] != then[name].get(k)]
+    return f"{words} ({', '.join(fields)})" if fields else f"{words} (version {now[name]['version']})"
 
 
 def current_evaluation(plan: Plan) -> GateEvaluation:
@@ -71,7 +97,7 @@ def current_evaluation(plan: Plan) -> GateEvaluation:
     if evaluation is None:
         raise Conflict("the checklist was not evaluated yet; replay the plan first", code="gate-missing")
     if not evaluation.passed:
-        open_items = [str(item) for item in evaluation.items.exclude(verdict=PASS)]
+        open_items = [str(item) for item in evaluation.items.exclude(verdict=checks.PASS).filter(waived=False)]
         raise Conflict(f"the checklist does not pass: {'; '.join(open_items)}", code="gate-not-passed")
     evidence = gates.collect_evidence(plan)
     if evaluation.evidence.get("format") != evidence["format"]:
@@ -86,7 +112,7 @@ def current_evaluation(plan: Plan) -> GateEvaluation:
             "the checklist again",
             code="evidence-stale",
         )
-    lapsed = [j.explanation for j in gates.judge(evidence) if j.verdict != PASS]
+    lapsed = [item.explanation for item in gates.judge(plan, evidence) if not item.settled]
     if lapsed:
         raise Conflict(f"the checklist passed but no longer does: {lapsed[0]}", code="evidence-lapsed")
     return evaluation
@@ -94,6 +120,11 @@ def current_evaluation(plan: Plan) -> GateEvaluation:
 
 def _decide(plan: Plan, evaluation: GateEvaluation, acting_user: User, decision: str, comment: str) -> Approval:
     assert plan.author is not None  # a database constraint of this kind of plan
+    approves = decision == Approval.Decision.APPROVE
+    now = timezone.now()
+    mine = plan.approvals.filter(approver=acting_user, evidence_digest=evaluation.evidence_digest, decision=decision)
+    # One that has run out makes room for a new one.
+    mine.filter(withdrawn_at=None, expires_at__lte=now).update(withdrawn_at=now, withdrawn_reason="expired")
     try:
         with transaction.atomic():
             return Approval.objects.create(
@@ -105,9 +136,19 @@ def _decide(plan: Plan, evaluation: GateEvaluation, acting_user: User, decision:
                 approver=acting_user,
                 author=plan.author,
                 submitter=plan.submitted_by or plan.author,
+                shared_email=_shared_email(acting_user, plan) if approves else "",
+                expires_at=now + dt.timedelta(days=plan.fleet.approval_days) if approves else None,
             )
     except IntegrityError as error:
         raise Conflict("you have decided on this evaluation already", code="decided") from error
+
+
+def _shared_email(approver: User, plan: Plan) -> str:
+    """The address that the approver has in common with the author or submitter: perhaps one person, two accounts."""
+    own = approver.email.strip()
+    others = (plan.author, plan.submitted_by)
+    same = any(own.lower() == other.email.strip().lower() for other in others if other is not None)
+    return own if own and same else ""
 
 
 @transaction.atomic
@@ -145,7 +186,12 @@ def approve_plan(
         acting_user=acting_user,
         fleet=plan.fleet,
         subject=plan,
-        after={"approvals": approvals, "of": plan.fleet.min_approvals, "state": plan.state},
+        after={
+            "approvals": approvals,
+            "of": plan.fleet.min_approvals,
+            "state": plan.state,
+            **({"shared_email": approval.shared_email} if approval.shared_email else {}),
+        },
         reason=comment,
         evidence_digest=evaluation.evidence_digest,
     )
@@ -176,13 +222,78 @@ def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version
     return decision
 
 
-def votes(plan: Plan, evaluation: GateEvaluation) -> int:
-    """Different people who approved this very evidence, however often it was judged.
+def standing(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
+    """Approvals that count: of this very evidence, neither withdrawn nor expired, by other people.
 
     Whoever has become the submitter since does not count: a second person is somebody else.
     """
-    approving = plan.approvals.filter(decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest)
-    return approving.exclude(approver__in=[plan.author_id, plan.submitted_by_id or plan.author_id]).count()
+    given = plan.approvals.filter(
+        decision=Approval.Decision.APPROVE, evidence_digest=evidence_digest, withdrawn_at=None
+    )
+    given = given.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
+    return given.exclude(approver__in=[plan.author_id, plan.submitted_by_id or plan.author_id])
+
+
+def votes(plan: Plan, evaluation: GateEvaluation) -> int:
+    """Different people who approved this very evidence, however often it was judged."""
+    return standing(plan, evaluation.evidence_digest).count()  # by constraint one a person
+
+
+def quorum_lost(plan: Plan, evaluation: GateEvaluation) -> Conflict | None:
+    """Why an approved plan has not the approvals that it needs any more; None while it has them.
+
+    The quorum is the fleet's of this moment, whatever it was when people voted.
+    """
+    have, need = votes(plan, evaluation), plan.fleet.min_approvals
+    if have >= need:
+        return None
+    given = plan.approvals.filter(decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest)
+    again = f"{have} of {need} stand; submit the plan for review again"
+    if expired := given.filter(_EXPIRED, expires_at__lte=timezone.now()).order_by("-expires_at").first():
+        assert expired.expires_at is not None  # filtered by it
+        text = f"the approval of {expired.approver} expired on {expired.expires_at:%Y-%m-%d %H:%M} UTC: {again}"
+        return Conflict(text, code="approval-expired")
+    if withdrawn := given.exclude(withdrawn_at=None).order_by("-withdrawn_at").first():
+        why = f" ({withdrawn.withdrawn_reason})" if withdrawn.withdrawn_reason else ""
+        return Conflict(f"{withdrawn.approver} withdrew the approval{why}: {again}", code="approval-withdrawn")
+    return Conflict(
+        "the approvals are for other evidence than the latest; submit the plan for review again",
+        code="evidence-stale",
+    )
+
+
+@transaction.atomic
+def withdraw_approval(*, acting_user: User, approval: Approval, reason: str = "") -> Approval:
+    """Take one's own approval back. It counts no longer; a plan that lacks one cannot be deployed or taken further.
+
+    What carries traffic stays there: to take it off is to abort or to fall back.
+    """
+    plan = lock_plan(approval.plan_id)
+    approval = lock(Approval, approval.pk)
+    if approval.approver_id != acting_user.pk:
+        raise NotAllowed("Only who gave an approval can withdraw it; reject the plan instead.", code="not-yours")
+    if approval.decision != Approval.Decision.APPROVE:
+        raise Conflict("a rejection is final: order a plan with the same inputs instead")
+    if approval.withdrawn_at is not None:
+        raise Conflict("this approval is withdrawn already", code="withdrawn")
+    approval.withdrawn_at, approval.withdrawn_reason = timezone.now(), reason
+    approval.save(update_fields=["withdrawn_at", "withdrawn_reason"])
+    plan.bump()
+    audit.record(
+        "approval.withdrawn",
+        acting_user=acting_user,
+        fleet=plan.fleet,
+        subject=plan,
+        before={"approval": approval.pk, "given_at": approval.created_at.isoformat()},
+        after={
+            "approvals": standing(plan, approval.evidence_digest).count(),
+            "of": plan.fleet.min_approvals,
+            "state": plan.state,
+        },
+        reason=reason,
+        evidence_digest=approval.evidence_digest,
+    )
+    return approval
 
 
 @transaction.atomic
@@ -230,13 +341,10 @@ def require_approved(plan: Plan) -> GateEvaluation:
     """
     if plan.state != Plan.State.APPROVED:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not approved", code="not-approved")
-    evaluation = current_evaluation(plan)
     # What cannot be read from storage now must not reach the routers.
     assert plan.table is not None  # approved plans have one
     artifacts.verify(plan.table)
-    if votes(plan, evaluation) < plan.fleet.min_approvals:
-        raise Conflict(
-            "the approvals are for other evidence than the latest; submit the plan for review again",
-            code="evidence-stale",
-        )
+    evaluation = current_evaluation(plan)
+    if (lost := quorum_lost(plan, evaluation)) is not None:
+        raise lost
     return evaluation

@@ -28,7 +28,7 @@ def test_evidence_says_how_its_replay_was_made(cast, fleet):
         policy_parameters={"chwbl": {"load_factor": 1.5}},
     )
     evidence = make.evaluation_of(plan).evidence
-    assert evidence["format"] == "cacheroute.evidence/3"
+    assert evidence["format"] == "cacheroute.evidence/4"
     found = evidence["replay"]
     assert (found["requests"], found["warmup"], found["cv"], found["run_length"]) == (1_000, 0.1, None, 30)
     assert found["runs"] == 33

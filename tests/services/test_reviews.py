@@ -286,7 +286,7 @@ def test_an_approved_replan_is_stale_when_what_it_starts_from_is_not_live_any_mo
     live = make.approved_plan(cast, fleet)
     rollout = rollouts.start_rollout(acting_user=cast.linus, plan=live)
     while rollout.state != Rollout.State.ACTIVE:
-        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
+        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
     replan = make.replayed_plan(cast, fleet, incumbent=live)
     evidence = make.evaluation_of(replan).evidence["replan"]
     assert (evidence["incumbent"], evidence["incumbent_is_live"]) == (live.number, True)
