@@ -1,10 +1,13 @@
 """Rollouts: nothing unapproved reaches traffic, one canary at a time, and always a way back."""
 
+import datetime as dt
+
 import pytest
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from planner.errors import ArtifactLost, Conflict, NotAllowed
-from planner.models import AuditEvent, Plan, Rollout
+from planner.models import AuditEvent, BreakGlass, Plan, Publication, Rollout
 from planner.selectors.routing_tables import routing_table
 from planner.services import fleets, reviews, rollouts
 from tests import factories as make
@@ -25,7 +28,7 @@ def test_canary_then_active_and_the_table_follows(cast, fleet):
     ]
     assert table["arms"][0]["keys"] == {}
     assert len(table["arms"][1]["keys"]) == plan.summary["admitted"]
-    rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
+    rollouts.advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
     fleet.refresh_from_db()
     table = routing_table(fleet)
     assert [(a["name"], a["plan"], a["weight"]) for a in table["arms"]] == [("incumbent", plan.number, 1.0)]
@@ -50,7 +53,7 @@ def test_canary_weights_of_the_policy_are_taken_in_order(cast):
     rollout = rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
     seen = [rollout.weight]
     while rollout.state == Rollout.State.CANARY:
-        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
+        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
         seen.append(rollout.weight)
     assert seen == [0.01, 0.1, 0.5, 1.0]
     assert list(rollout.steps.order_by("number").values_list("weight", flat=True)) == seen
@@ -107,38 +110,8 @@ def test_one_canary_a_fleet(cast, fleet):
     with pytest.raises(Conflict) as refusal:
         rollouts.start_rollout(acting_user=cast.linus, plan=two)
     assert refusal.value.code == "canary-running"
-    with pytest.raises(IntegrityError, match="rollout_one_canary_a_fleet"), transaction.atomic():
+    with pytest.raises(IntegrityError, match="rollout_one_ahead_a_fleet"), transaction.atomic():
         Rollout.objects.create(fleet=fleet, plan=two, state="canary", weight=0.2)
-
-
-def test_aborting_a_canary_leaves_what_was_active(cast, fleet):
-    plan = make.approved_plan(cast, fleet)
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=plan)
-    rollouts.abort_rollout(acting_user=cast.linus, rollout=rollout, reason="p99 up")
-    assert [a["plan"] for a in routing_table(fleet)["arms"]] == [0]
-    with pytest.raises(Conflict):
-        rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
-
-
-@pytest.mark.parametrize("stage", ["flat", "canary", "active", "active and canary"])
-def test_fall_back_works_from_every_state_and_twice(cast, fleet, stage):
-    if stage != "flat":
-        rollout = rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
-        if stage != "canary":
-            rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
-        if stage == "active and canary":
-            rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
-    fleet.refresh_from_db()
-    before = fleet.table_version
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
-    fleet.refresh_from_db()
-    assert [(a["plan"], a["weight"]) for a in routing_table(fleet)["arms"]] == [(0, 1.0)]
-    assert fleet.table_version == before + (stage != "flat")
-    again = rollouts.fall_back(acting_user=cast.linus, fleet=fleet)
-    fleet.refresh_from_db()
-    assert fleet.table_version == before + (stage != "flat")
-    assert again.state == Rollout.State.ACTIVE
-    assert AuditEvent.objects.filter(action="fleet.fell_back").count() == (stage != "flat")
 
 
 def test_a_plan_that_was_rolled_back_may_be_rolled_out_again(cast, fleet):
@@ -148,7 +121,93 @@ def test_a_plan_that_was_rolled_back_may_be_rolled_out_again(cast, fleet):
     assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
 
 
+def test_a_rollout_keeps_what_it_started_with(cast):
+    fleet = make.make_fleet(cast, "kept", canary_weights=[0.01, 0.2], canary_holds_s=[10.0, 20.0])
+    plan = make.approved_plan(cast, fleet)
+    rollout = make.canary(cast, fleet, plan)
+    assert rollout.planned_steps == [{"weight": 0.01, "hold_s": 10.0}, {"weight": 0.2, "hold_s": 20.0}]
+    assert rollout.incumbent.kind == Plan.Kind.FLAT
+    assert rollout.evidence_digest == make.evaluation_of(plan).evidence_digest
+    assert rollout.step_started_at == rollout.steps.get().entered_at
+    event = AuditEvent.objects.get(action="rollout.started")
+    assert event.evidence_digest == rollout.evidence_digest
+    assert event.after["steps"] == rollout.planned_steps
+
+
+def test_every_version_of_the_table_is_kept_with_its_arms(cast, fleet):
+    first = make.active_plan(cast, fleet)
+    second = make.approved_plan(cast, fleet)
+    rollout = make.canary(cast, fleet, second)
+    fleet.refresh_from_db()
+    assert list(Publication.objects.filter(fleet=fleet).order_by("version").values_list("version", flat=True)) == list(
+        range(1, fleet.table_version + 1)
+    )
+    newest = Publication.objects.get(fleet=fleet, version=fleet.table_version)
+    assert [(a["name"], a["plan"], a["number"], a["weight"]) for a in newest.arms] == [
+        ("incumbent", first.pk, first.number, 0.9),
+        ("canary", second.pk, second.number, 0.1),
+    ]
+    assert newest.arms[1]["rollout"] == rollout.pk
+
+
+def test_a_refused_start_leaves_the_plan_approved_and_startable(cast, fleet):
+    plan = make.approved_plan(cast, fleet)
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4)
+    with pytest.raises(Conflict) as refusal:
+        make.canary(cast, fleet, plan)
+    assert refusal.value.code == "evidence-stale"
+    plan.refresh_from_db()
+    assert plan.state == Plan.State.APPROVED
+    assert not fleet.rollouts.filter(plan=plan).exists()
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.5)
+    evaluation = make.judge_again(cast, plan)
+    reviews.submit_plan(acting_user=cast.ada, plan=plan)
+    reviews.approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation.evidence_digest)
+    assert make.canary(cast, fleet, plan).state == Rollout.State.CANARY
+
+
+def test_no_canary_starts_while_the_fleet_rests_after_an_automatic_fallback(cast, fleet):
+    plan = make.active_plan(cast, fleet)
+    rollouts.fall_back(acting_user=None, fleet=fleet, reason="p99 left the envelope")
+    with pytest.raises(Conflict) as refusal:
+        make.canary(cast, fleet, plan)
+    assert refusal.value.code == "cooling-down"
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=0.0)
+    with pytest.raises(Conflict) as refusal:
+        make.canary(cast, fleet, plan)
+    assert refusal.value.code == "evidence-stale"  # by the policy, and no more by the cool-down
+
+
+def test_no_canary_starts_before_an_emergency_was_reviewed(cast, fleet):
+    plan = make.approved_plan(cast, fleet)
+    now = timezone.now()
+    emergency = BreakGlass.objects.create(
+        fleet=fleet, opened_by=cast.ada, reason="all is slow", expires_at=now - dt.timedelta(seconds=1)
+    )
+    with pytest.raises(Conflict) as refusal:
+        make.canary(cast, fleet, plan)
+    assert refusal.value.code == "review-open"
+    emergency.reviewed_by, emergency.reviewed_at = cast.grace, now
+    emergency.save()
+    assert make.canary(cast, fleet, plan).state == Rollout.State.CANARY
+
+
 def test_viewers_and_planners_do_not_operate(cast, fleet):
+    rollout = make.canary(cast, fleet)
     for user in (cast.vera, cast.ada):
-        with pytest.raises(NotAllowed):
-            rollouts.fall_back(acting_user=user, fleet=fleet)
+        for call, values in (
+            (rollouts.start_rollout, {"plan": rollout.plan}),
+            (rollouts.advance_rollout, {"rollout": rollout}),
+            (rollouts.promote_rollout, {"rollout": rollout, "reason": "now"}),
+            (rollouts.pause_rollout, {"rollout": rollout}),
+            (rollouts.resume_rollout, {"rollout": rollout}),
+            (rollouts.abort_rollout, {"rollout": rollout}),
+            (rollouts.reschedule_rollout, {"rollout": rollout, "scheduled_for": timezone.now()}),
+            (rollouts.roll_back, {"fleet": fleet, "plan": rollout.plan, "reason": "now"}),
+            (rollouts.fall_back, {"fleet": fleet}),
+            (rollouts.freeze, {"fleet": fleet, "reason": "now"}),
+            (rollouts.freeze, {"fleet": None, "reason": "now"}),
+            (rollouts.unfreeze, {"fleet": fleet}),
+        ):
+            with pytest.raises(NotAllowed):
+                call(acting_user=user, **values)
