@@ -2,12 +2,45 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Upper
 
 from planner.models.audit_chain import chained
 from planner.models.base import DIGEST_LENGTH, append_only
 from planner.models.fleet import Fleet
+
+
+# What decides about the traffic of a fleet: the lines of its timeline.
+GOVERNING = (
+    "plan.submitted",
+    "plan.approved",
+    "plan.rejected",
+    "approval.withdrawn",
+    "waiver.granted",
+    "waiver.revoked",
+    "rollout.scheduled",
+    "rollout.schedule_refused",
+    "rollout.started",
+    "rollout.advanced",
+    "rollout.activated",
+    "rollout.promoted",
+    "rollout.paused",
+    "rollout.resumed",
+    "rollout.aborted",
+    "rollout.rolled_back",
+    "fleet.created",
+    "fleet.fell_back",
+    "fleet.frozen",
+    "fleet.unfrozen",
+    "fleet.left_range",
+    "fleet.telemetry_silent",
+    "fleet.within_range",
+    "fleet.policy_changed",
+    "fleet.serving_profile_changed",
+    "emergency.opened",
+    "emergency.closed",
+    "emergency.reviewed",
+)
 
 
 class AuditEvent(models.Model):
@@ -42,6 +75,8 @@ class AuditEvent(models.Model):
             models.Index(fields=["created_at", "-id"], name="audit_by_time"),
             models.Index(fields=["fleet", "created_at", "-id"], name="audit_fleet_by_time"),
             models.Index(fields=["fleet", "action", "-id"], name="audit_fleet_action"),
+            # The timeline of a fleet reads the governing events among many others in their order.
+            models.Index(fields=["fleet", "-id"], condition=Q(action__in=GOVERNING), name="audit_fleet_governing"),
         ]
 
     def __str__(self) -> str:

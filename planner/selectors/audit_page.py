@@ -33,9 +33,9 @@ class AuditPage:
     next_before: int | None
 
 
-def audit_page(wanted: AuditFilter, before: int | None = None) -> AuditPage:
-    """One page of the trail. Ids only grow, so an event added meanwhile moves nothing."""
-    events: QuerySet[AuditEvent] = AuditEvent.objects.select_related("fleet").order_by("-id")
+def matching(wanted: AuditFilter) -> QuerySet[AuditEvent]:
+    """The events that the filter lets through, in no order."""
+    events: QuerySet[AuditEvent] = AuditEvent.objects.all()
     if wanted.among is not None:
         events = events.filter(fleet__in=wanted.among)
     if wanted.fleet is not None:
@@ -47,7 +47,13 @@ def audit_page(wanted: AuditFilter, before: int | None = None) -> AuditPage:
     if wanted.since:
         events = events.filter(created_at__gte=_midnight(wanted.since))
     if wanted.until:
-        events = events.filter(created_at__date__lte=wanted.until)
+        events = events.filter(created_at__lt=_midnight(wanted.until + dt.timedelta(days=1)))
+    return events
+
+
+def audit_page(wanted: AuditFilter, before: int | None = None) -> AuditPage:
+    """One page of the trail. Ids only grow, so an event added meanwhile moves nothing."""
+    events = matching(wanted).select_related("fleet").order_by("-id")
     if before is not None:
         events = events.filter(pk__lt=before)
     found = list(events[: PAGE + 1])

@@ -303,3 +303,15 @@ class EmergencyForm(Styled):
     reason = forms.CharField(
         max_length=4_000, widget=forms.Textarea(attrs={"rows": 3}), help_text="What happened. Somebody else reviews it."
     )
+
+
+class MomentForm(Styled):
+    """A moment in the past, in UTC."""
+
+    at = forms.DateTimeField(
+        required=False,
+        label="At (UTC)",
+        input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"],
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M:%S"),
+    )
+    before = forms.IntegerField(required=False, min_value=0, max_value=2**62, widget=forms.HiddenInput)

@@ -17,6 +17,7 @@ from planner.web.views import (
     home,
     inputs,
     plans,
+    timeline,
     tokens,
 )
 
@@ -32,6 +33,8 @@ urlpatterns = [
     ),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("audit/", audit.audit, name="audit"),
+    path("audit/export.csv", timeline.export, {"form": "csv"}, name="audit-csv"),
+    path("audit/export.jsonl", timeline.export, {"form": "jsonl"}, name="audit-jsonl"),
     path("tokens/", tokens.tokens, name="tokens"),
     path("tokens/<int:pk>/revoke/", tokens.revoke, name="token-revoke"),
     path("tokens/<int:pk>/rotate/", tokens.rotate, name="token-rotate"),
@@ -47,6 +50,9 @@ urlpatterns = [
     path("fleets/new/", fleets.new_fleet, name="fleet-new"),
     path(FLEET, fleets.fleet, name="fleet"),
     path(FLEET + "audit/", audit.audit, name="fleet-audit"),
+    path(FLEET + "audit/export.csv", timeline.export, {"form": "csv"}, name="fleet-audit-csv"),
+    path(FLEET + "audit/export.jsonl", timeline.export, {"form": "jsonl"}, name="fleet-audit-jsonl"),
+    path(FLEET + "timeline/", timeline.timeline, name="fleet-timeline"),
     path(FLEET + "policy/", fleets.policy, name="fleet-policy"),
     path(FLEET + "serving-profile/", fleets.serving_profile, name="fleet-serving"),
     path(FLEET + "fall-back/", fleets.fall_back, name="fall-back"),

@@ -34,7 +34,7 @@ def audit(request: HttpRequest, slug: str | None = None) -> HttpResponse:
         page = audit_page(AuditFilter(**{"fleet": fleet, "among": among, **data}), before)
         kept = {k: v for k, v in request.GET.items() if v and k != "before"}
         more = urlencode({**kept, "before": page.next_before}) if page.next_before else ""
-        context |= {"page": page, "more": more, "before": before}
+        context |= {"page": page, "more": more, "before": before, "filters": urlencode(kept)}
     else:
         status = 400
     if fleet is not None:

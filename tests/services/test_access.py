@@ -1,0 +1,216 @@
+"""Roles on single fleets, accounts, emergencies and tokens: what each opens, and what none does."""
+
+import datetime as dt
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from planner.errors import Conflict, Invalid, NotAllowed
+from planner.models import ApiToken, AuditEvent, BreakGlass, Plan
+from planner.services import access, emergencies, reviews, rights, rollouts, tokens
+from tests import factories as make
+
+pytestmark = pytest.mark.django_db
+
+
+def again(user):
+    """The account as another request finds it: roles are read once a user object."""
+    return type(user).objects.get(pk=user.pk)
+
+
+@pytest.fixture
+def other(cast):
+    return make.make_fleet(cast, "other")
+
+
+@pytest.fixture
+def solo(cast):
+    return make.make_user("solo")
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [
+        ("viewer", set()),
+        ("planner", {rights.PLAN}),
+        ("approver", {rights.APPROVE, rights.OPERATE}),
+        ("operator", {rights.OPERATE}),
+        ("admin", {rights.PLAN, rights.APPROVE, rights.OPERATE, rights.MANAGE}),
+    ],
+)
+def test_a_role_on_one_fleet_opens_that_fleet_only(cast, fleet, other, solo, role, may):
+    assert not rights.sees(solo, fleet)
+    access.grant_role(acting_user=cast.root, user=solo, role=role, fleet=fleet)
+    solo = again(solo)
+    every = (rights.PLAN, rights.APPROVE, rights.OPERATE, rights.MANAGE)
+    assert {right for right in every if rights.may(solo, right, fleet)} == may
+    assert not any(rights.may(solo, right, other) or rights.may(solo, right) for right in every)
+    assert (rights.sees(solo, fleet), rights.sees(solo, other)) == (True, False)
+    assert list(rights.visible_fleets(solo)) == [fleet]
+    access.take_role(acting_user=cast.root, user=solo, role=role, fleet=fleet)
+    assert not rights.sees(again(solo), fleet)
+    assert AuditEvent.objects.filter(action__in=["access.granted", "access.taken"], fleet=fleet).count() == 2
+
+
+def test_pages_and_api_of_a_fleet_that_one_has_no_role_on_are_not_there(client, cast, fleet, other, solo):
+    access.grant_role(acting_user=cast.root, user=solo, role="planner", fleet=other)
+    mine, theirs = make.built_plan(cast, other), make.built_plan(cast, fleet)
+    client.force_login(solo)
+    for path in ("", "audit/", "timeline/", "policy/", "emergencies/", f"plans/{theirs.number}/"):
+        assert client.get(f"/fleets/{fleet.slug}/{path}").status_code == 404, path
+    assert client.get(f"/fleets/{other.slug}/plans/{mine.number}/").status_code == 200
+    assert client.get(f"/api/v1/plans/{theirs.pk}/").status_code == 404
+    assert [row["slug"] for row in client.get("/api/v1/fleets/").json()["results"]] == ["other"]
+    assert {row["fleet"] for row in client.get("/api/v1/audit-events/").json()["results"]} == {"other"}
+    home = client.get("/").content.decode()
+    assert "Other" in home
+    assert "/fleets/alpha/" not in home
+    # A plan of another fleet cannot be named in a body either.
+    answer = client.post("/api/v1/replays/", {"plan": theirs.pk}, content_type="application/json")
+    assert answer.status_code == 403
+
+
+def test_who_manages_one_fleet_gives_roles_there_and_nowhere_else(cast, fleet, other, solo):
+    access.grant_role(acting_user=cast.root, user=solo, role="admin", fleet=fleet)
+    solo = again(solo)
+    access.grant_role(acting_user=solo, user=cast.vera, role="operator", fleet=fleet)
+    assert rights.may(again(cast.vera), rights.OPERATE, fleet)
+    for where in (other, None):
+        with pytest.raises(NotAllowed):
+            access.grant_role(acting_user=solo, user=cast.vera, role="operator", fleet=where)
+    with pytest.raises(NotAllowed):
+        access.create_account(acting_user=solo, username="more")
+    with pytest.raises(Invalid):
+        access.grant_role(acting_user=cast.root, user=solo, role="king", fleet=fleet)
+
+
+def test_the_last_administrator_stays(cast):
+    cast.root.is_superuser = False
+    cast.root.save()
+    root = again(cast.root)
+    with pytest.raises(Conflict, match="last administrator"):
+        access.take_role(acting_user=root, user=root, role="admin")
+    access.grant_role(acting_user=root, user=cast.vera, role="admin")
+    access.take_role(acting_user=root, user=root, role="admin")
+    assert not rights.may(again(root), rights.MANAGE)
+
+
+def test_an_account_is_made_with_a_password_of_its_own_and_switched_off(client, cast):
+    user, password = access.create_account(acting_user=cast.root, username="newcomer", email="n@example.test")
+    assert user.check_password(password)
+    with pytest.raises(Conflict, match="already"):
+        access.create_account(acting_user=cast.root, username="newcomer")
+    for bad in ("", "a b", "x" * 151):
+        with pytest.raises(Invalid):
+            access.create_account(acting_user=cast.root, username=bad)
+    _, secret = tokens.create_token(acting_user=user, name="t", scopes=["read"])
+    access.set_active(acting_user=cast.root, user=user, active=False)
+    assert tokens.find_token(secret, "127.0.0.1") is None
+    client.force_login(user)
+    assert client.get("/").status_code == 302
+    with pytest.raises(Conflict):
+        access.set_active(acting_user=cast.root, user=cast.root, active=False)
+
+
+# --- break-glass ------------------------------------------------------------------------------------------
+REASON = "p99 doubled after the driver update, nobody else answers"
+
+
+def test_an_emergency_opens_operation_for_its_owner_and_approves_nothing(cast, fleet):
+    assert not rights.may(cast.ada, rights.OPERATE, fleet)
+    row = emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason=REASON)
+    assert rights.may(cast.ada, rights.OPERATE, fleet)
+    assert not rights.may(cast.ada, rights.APPROVE, fleet)
+    plan = make.submitted_plan(cast, fleet)
+    with pytest.raises(NotAllowed):
+        reviews.approve_plan(acting_user=cast.ada, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
+    with pytest.raises(Conflict, match="not approved"):
+        rollouts.start_rollout(acting_user=cast.ada, plan=Plan.objects.get(pk=plan.pk))
+    emergencies.close_emergency(acting_user=cast.ada, emergency=row)
+    assert not rights.may(cast.ada, rights.OPERATE, fleet)
+
+
+def test_an_emergency_ends_by_itself_and_waits_for_a_review_by_somebody_else(cast, fleet):
+    row = emergencies.open_emergency(acting_user=cast.grace, fleet=fleet, reason=REASON)
+    with pytest.raises(Conflict, match="open"):
+        emergencies.review_emergency(acting_user=cast.hopper, emergency=row, review="fine")
+    BreakGlass.objects.filter(pk=row.pk).update(
+        created_at=timezone.now() - dt.timedelta(hours=2), expires_at=timezone.now() - dt.timedelta(hours=1)
+    )
+    assert rights.emergency(cast.grace, fleet) is None
+    assert emergencies.waiting_for_review(fleet) == row
+    with pytest.raises(Conflict, match="not reviewed"):
+        emergencies.open_emergency(acting_user=cast.grace, fleet=fleet, reason=REASON)
+    with pytest.raises(NotAllowed, match="Somebody else"):
+        emergencies.review_emergency(acting_user=cast.grace, emergency=row, review="fine")
+    with pytest.raises(NotAllowed):
+        emergencies.review_emergency(acting_user=cast.linus, emergency=row, review="fine")
+    emergencies.review_emergency(acting_user=cast.hopper, emergency=row, review="justified")
+    assert emergencies.waiting_for_review(fleet) is None
+    row.refresh_from_db()
+    assert row.closed_at == row.expires_at
+    actions = AuditEvent.objects.filter(subject_type="breakglass").values_list("action", "actor_name")
+    assert set(actions) == {
+        ("emergency.opened", "grace"), ("emergency.closed", "system"), ("emergency.reviewed", "hopper"),
+    }  # fmt: skip
+
+
+def test_the_database_refuses_a_review_by_the_same_person(cast, fleet):
+    row = emergencies.open_emergency(acting_user=cast.grace, fleet=fleet, reason=REASON)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        BreakGlass.objects.filter(pk=row.pk).update(reviewed_by=cast.grace, reviewed_at=timezone.now())
+
+
+def test_an_emergency_needs_a_role_and_a_reason(cast, fleet):
+    with pytest.raises(NotAllowed):
+        emergencies.open_emergency(acting_user=cast.vera, fleet=fleet, reason=REASON)
+    with pytest.raises(Invalid):
+        emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason="now")
+
+
+# --- tokens -----------------------------------------------------------------------------------------------
+def test_a_token_is_good_in_its_networks_only(cast):
+    _, secret = tokens.create_token(
+        acting_user=cast.ada, name="t", scopes=["read"], allowed_networks=["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
+    )
+    for address, good in [
+        ("10.1.2.3", True), ("11.0.0.1", False), ("2001:db8::1", True), ("2001:db9::1", False), ("192.0.2.7", True),
+        ("192.0.2.8", False), ("::ffff:10.1.2.3", True), (None, False),
+    ]:  # fmt: skip
+        assert (tokens.find_token(secret, address) is not None) == good, address
+    for bad in ("10.0.0.1/8", "everywhere", "10.0.0.0/33"):
+        with pytest.raises(Invalid, match="no network"):
+            tokens.create_token(acting_user=cast.ada, name="u", scopes=["read"], allowed_networks=[bad])
+
+
+def test_a_rotated_token_ends_at_once_or_after_its_overlap(cast):
+    token, old = tokens.create_token(acting_user=cast.ada, name="t", scopes=["read"], allowed_networks=["10.0.0.0/8"])
+    second, new = tokens.rotate_token(acting_user=cast.ada, token=token, overlap=dt.timedelta(hours=1))
+    assert (tokens.find_token(old, "10.0.0.1"), tokens.find_token(new, "10.0.0.1")) == (token, second)
+    assert (second.name, second.scopes, second.allowed_networks) == ("t", ["read"], ["10.0.0.0/8"])
+    ApiToken.objects.filter(pk=token.pk).update(successor_due=timezone.now())
+    assert tokens.find_token(old, "10.0.0.1") is None
+    _, third = tokens.rotate_token(acting_user=cast.ada, token=second)
+    assert tokens.find_token(new, "10.0.0.1") is None
+    assert tokens.find_token(third, "10.0.0.1") is not None
+    with pytest.raises(Conflict):
+        tokens.rotate_token(acting_user=cast.ada, token=token)
+    with pytest.raises(NotAllowed):
+        tokens.rotate_token(acting_user=cast.root, token=ApiToken.objects.latest("id"))
+
+
+def test_the_use_of_a_token_is_recorded_with_its_address_and_only_a_digest_is_stored(cast):
+    token, secret = tokens.create_token(acting_user=cast.ada, name="t", scopes=["read"])
+    tokens.find_token(secret, "192.0.2.1")
+    token.refresh_from_db()
+    assert token.last_used_ip == "192.0.2.1"
+    assert token.last_used_at is not None
+    assert secret not in str(vars(token))
+
+
+def test_a_token_is_revoked_by_its_owner_or_an_administrator(cast):
+    token, _ = tokens.create_token(acting_user=cast.ada, name="t", scopes=["read"])
+    with pytest.raises(NotAllowed):
+        tokens.revoke_token(acting_user=cast.linus, token=token)
+    assert tokens.revoke_token(acting_user=cast.root, token=token).revoked_at is not None
