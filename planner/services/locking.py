@@ -12,6 +12,9 @@ from planner.errors import StaleVersion
 
 JOB_SPACE = 7301
 CELL_SPACE = 7302
+MONITOR_SPACE = 7313
+TELEMETRY_SPACE = 7314
+SIMULATOR_SPACE = 7315
 
 
 def lock(model: Any, pk: int, expected_version: int | None = None) -> Any:
