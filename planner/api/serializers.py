@@ -111,24 +111,6 @@ class ApprovalSerializer(serializers.ModelSerializer[models.Approval]):
         fields = ["id", "plan", "evaluation", "decision", "evidence_digest", "comment", "approver", "created_at"]
 
 
-class RolloutStepSerializer(serializers.ModelSerializer[models.RolloutStep]):
-    entered_by = serializers.CharField(source="entered_by.username", read_only=True, allow_null=True, default=None)
-
-    class Meta:
-        model = models.RolloutStep
-        fields = ["number", "weight", "entered_at", "entered_by"]
-
-
-class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
-    fleet = serializers.CharField(source="fleet.slug", read_only=True)
-    started_by = serializers.CharField(source="started_by.username", read_only=True, allow_null=True, default=None)
-    steps = RolloutStepSerializer(many=True, read_only=True)
-
-    class Meta:
-        model = models.Rollout
-        fields = "__all__"
-
-
 class AuditEventSerializer(serializers.ModelSerializer[models.AuditEvent]):
     fleet = serializers.CharField(source="fleet.slug", read_only=True, allow_null=True, default=None)
 

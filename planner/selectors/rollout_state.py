@@ -35,7 +35,7 @@ class Held:
 
 def rollouts_with_state() -> QuerySet[Rollout]:
     """Rollouts with what `rollout_state` looks at, three queries however many there are."""
-    newest = RolloutAnalysis.objects.order_by("rollout", "-id").distinct("rollout")
+    newest = RolloutAnalysis.objects.order_by("rollout_id", "-id").distinct("rollout_id")
     return (
         Rollout.objects.select_related("fleet", "plan", "incumbent", "started_by", "paused_by")
         .defer(*LONG)

@@ -6,7 +6,7 @@ import pytest
 from django.test import override_settings
 
 from planner.models import AuditEvent, Calibration, Destination, Fleet, Plan
-from planner.services import fleets
+from planner.services import fleets, rollouts
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 API = "/api/v1"
 NOUNS = [
     "fleets", "destinations", "workloads", "calibrations", "plans", "replays", "gates", "approvals", "rollouts",
-    "telemetry", "drift-checks", "jobs", "audit-events", "tokens",
+    "freezes", "telemetry", "drift-checks", "jobs", "audit-events", "tokens",
 ]  # fmt: skip
 
 
@@ -54,9 +54,20 @@ WRITES = {
     "/replays/": "plan",
     "/gates/": "plan",
     "/rollouts/": "deploy",
+    "/rollouts/{rollout}/advance/": "deploy",
+    "/rollouts/{rollout}/promote/": "deploy",
+    "/rollouts/{rollout}/pause/": "deploy",
+    "/rollouts/{rollout}/resume/": "deploy",
+    "/rollouts/{rollout}/abort/": "deploy",
+    "/rollouts/{rollout}/reschedule/": "deploy",
+    "/freezes/": "deploy",
+    "/freezes/{freeze}/lift/": "deploy",
     "/fleets/": "deploy",
     "/destinations/": "deploy",
     "/fleets/{fleet}/fall-back/": "deploy",
+    "/fleets/{fleet}/roll-back/": "deploy",
+    "/fleets/{fleet}/freeze/": "deploy",
+    "/fleets/{fleet}/unfreeze/": "deploy",
     "/jobs/{job}/cancel/": "plan",
 }
 
@@ -64,7 +75,9 @@ WRITES = {
 @pytest.mark.parametrize(("path", "scope"), WRITES.items())
 def test_a_write_asks_for_exactly_one_scope(clients, cast, fleet, path, scope, problem):
     plan, job = make.order_plan(cast, fleet)
-    url = API + path.format(plan=plan.pk, fleet=fleet.slug, job=job.pk, calibration=plan.calibration_id)
+    freeze = rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+    rows = {"calibration": plan.calibration_id, "rollout": fleet.rollouts.get().pk, "freeze": freeze.pk}
+    url = API + path.format(plan=plan.pk, fleet=fleet.slug, job=job.pk, **rows)
     without = [s for s in ("read", "ingest", "plan", "deploy", "route") if s != scope]
     problem(clients.token(cast.root, without).post(url, {}, format=None), 403, "permission-denied")
     assert clients.token(cast.root, [scope]).post(url, {}, format=None).status_code != 403
@@ -135,6 +148,7 @@ def test_a_token_of_one_fleet_names_no_other(clients, cast, fleet, other_fleet, 
         "/replays/": {"plan": plan.pk},
         "/gates/": {"plan": plan.pk},
         "/rollouts/": {"plan": plan.pk},
+        "/freezes/": {"fleet": other_fleet.slug, "reason": "holidays"},
     }
     for path, body in bodies.items():
         problem(token.post(API + path, body), 403, "permission-denied")
@@ -259,8 +273,13 @@ def test_no_field_of_a_body_takes_a_weird_value_to_the_database(clients, cast, f
         },
         "/replays/": {"plan": 0, "loads_rps": [], "seeds": [], "policies": [], "arrivals": "", "cv": 1, "warmup": 0},
         "/gates/": {"plan": 0},
-        "/rollouts/": {"plan": 0},
+        "/rollouts/": {"plan": 0, "scheduled_for": None},
+        f"/rollouts/{fleet.rollouts.get().pk}/promote/": {"reason": "now"},
+        f"/rollouts/{fleet.rollouts.get().pk}/reschedule/": {"scheduled_for": "2036-03-14T10:00:00Z"},
         f"/fleets/{fleet.slug}/fall-back/": {"reason": ""},
+        f"/fleets/{fleet.slug}/roll-back/": {"plan": 0, "reason": "now"},
+        f"/fleets/{fleet.slug}/freeze/": {"reason": ""},
+        "/freezes/": {"fleet": None, "reason": "now"},
         f"/plans/{plan.pk}/approve/": {"evidence_digest": "0", "comment": ""},
         f"/plans/{plan.pk}/reject/": {"comment": ""},
         "/tokens/": {"name": "n", "scopes": ["read"], "fleet": None, "expires_at": None},

@@ -9,7 +9,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from planner.models import Job, ReplayCell
+from planner.models import Job, ReplayCell, Rollout
 from planner.tasks import build_plan, run_calibration, run_cell
 from tests import factories as make
 
@@ -119,6 +119,9 @@ def test_from_a_file_to_an_active_plan_and_back_to_flat_lb(clients, cast, fleet,
     rollout = post("/rollouts/", {"plan": plan["id"]}, 201)
     assert (rollout.json()["state"], rollout.json()["weight"]) == ("canary", 0.1)
     path = f"/rollouts/{rollout.json()['id']}/"
+    held = post(f"{path}advance/", {}, 409, **{"If-Match": rollout["ETag"]}).json()
+    assert held["code"] == "held"
+    make.pass_step(Rollout.objects.get(pk=rollout.json()["id"]))
     active = post(f"{path}advance/", {}, 200, **{"If-Match": rollout["ETag"]})
     assert (active.json()["state"], len(active.json()["steps"])) == ("active", 2)
     table = get(f"/fleets/{fleet.slug}/routing-table/").json()

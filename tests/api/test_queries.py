@@ -5,7 +5,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from planner.models import DriftCheck, TelemetryWindow
+from planner.models import DriftCheck, Freeze, TelemetryWindow
 from planner.services import gates, studies, tokens
 from planner.tasks import run_study
 from tests import factories as make
@@ -15,7 +15,8 @@ pytestmark = pytest.mark.django_db
 # Session and user, then: the page, and one more for each prefetch.
 QUERIES = {
     "fleets": 3, "destinations": 3, "workloads": 3, "calibrations": 3, "plans": 3, "replays": 3, "gates": 4,
-    "approvals": 3, "rollouts": 5, "telemetry": 3, "drift-checks": 3, "jobs": 3, "audit-events": 3, "tokens": 3,
+    "approvals": 3, "rollouts": 7, "freezes": 3,
+    "telemetry": 3, "drift-checks": 3, "jobs": 3, "audit-events": 3, "tokens": 3,
 }  # fmt: skip
 
 
@@ -52,6 +53,9 @@ def grown():
         row = _copy(fleet.rollouts.get(state="active"), state="superseded", ended_at=timezone.now())
         row.steps.create(number=1, weight=1.0, entered_by=cast.linus)
 
+    def freezes(cast, fleet, n):
+        Freeze.objects.create(fleet=make.make_fleet(cast, f"frozen-{n}"), frozen_by=cast.linus, reason="holidays")
+
     def telemetry(cast, fleet, n):
         now = timezone.now()
         TelemetryWindow.objects.create(
@@ -68,6 +72,7 @@ def grown():
     return {
         "fleets": fleets, "destinations": destinations, "workloads": workloads, "calibrations": calibrations,
         "plans": plans, "replays": replays, "gates": gate_evaluations, "approvals": approvals, "rollouts": rollouts,
+        "freezes": freezes,
         "telemetry": telemetry, "drift-checks": drift, "jobs": plans, "audit-events": calibrations,
         "tokens": api_tokens,
     }  # fmt: skip

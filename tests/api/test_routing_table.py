@@ -93,7 +93,7 @@ def test_a_router_that_knows_the_newest_waits_and_gets_a_304(router, fleet, djan
 
 def test_a_waiting_router_hears_of_a_fall_back_at_once(clients, cast, fleet, transactional_db):
     rollout = rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
-    rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
+    rollouts.advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
     router = clients.token(cast.linus, ["route"], fleet)
     table = router.get(url(fleet))
     assert table.json()["arms"][0]["keys"]

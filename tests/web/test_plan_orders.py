@@ -79,12 +79,8 @@ def test_the_options_that_few_need_are_folded_at_first(sign_in, cast: Cast, flee
 
 
 def test_the_live_plan_is_where_a_new_one_starts(sign_in, cast: Cast, fleet: Fleet) -> None:
-    from planner.services import rollouts
-
     live = make.approved_plan(cast, fleet)
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=live)
-    while rollout.state == "canary":
-        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
+    make.activate(cast, make.canary(cast, fleet, live))
     page = sign_in(cast.ada).get(reverse("plan-new", args=[fleet.slug]))
     assert page.context["form"]["incumbent"].value() == live.pk
     assert f'<option value="{live.pk}" selected>Plan 1: ' in page.content.decode()

@@ -57,6 +57,7 @@ def test_a_plan_goes_from_review_to_active_and_back_by_forms(sign_in, cast: Cast
     page = send(linus, "canary-start", replayed, expected_version=replayed.version)
     assert texts(page) == ["Plan 1 is in canary with 10% of keys."]
     rollout = replayed.rollouts.get()
+    make.pass_step(rollout)
     advance = reverse("rollout-advance", args=[replayed.fleet.slug, rollout.pk])
     page = linus.post(advance, {"expected_version": rollout.version}, follow=True)
     assert texts(page) == ["Plan 1 is active: it routes all keys of Alpha."]
@@ -252,7 +253,7 @@ def test_an_approved_plan_with_newer_evidence_asks_for_another_review(sign_in, c
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4)
     make.judge_again(cast, plan)
     body = client.get(address).content.decode()
-    assert "cannot be deployed until it is approved again" in body
+    assert "It cannot be deployed: the approvals are for other evidence than the latest" in body
     assert "Submit for review" in body
 
 

@@ -14,12 +14,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api import serializers
-from planner.api.base import ReadViewSet, known_etags, with_etag
+from planner.api.base import ReadViewSet, known_etags
 from planner.api.schema import CHANGED, IF_MATCH
+from planner.api.views.fleet_rollouts import FleetRollouts
 from planner.errors import Invalid, Refused
 from planner.models import ApiToken, Destination, Fleet
 from planner.selectors.routing_tables import published
-from planner.services import fleets, rollouts
+from planner.services import fleets
 
 # A long poll looks this often for a new version; a waiting router costs one indexed query each time.
 POLL_S = 0.5
@@ -30,7 +31,7 @@ MAX_WAITING = 4
 _waiting = threading.BoundedSemaphore(MAX_WAITING)
 
 
-class FleetViewSet(ReadViewSet):
+class FleetViewSet(FleetRollouts):
     """Fleets, their published routing table, and the way back to Flat-LB."""
 
     queryset = Fleet.objects.select_related("serving_profile").order_by("-id")
@@ -40,7 +41,7 @@ class FleetViewSet(ReadViewSet):
     filterset_fields = ["slug", "accept_simulated"]
     scopes = {
         "routing_table": "route",
-        "fall_back": "deploy",
+        **FleetRollouts.rollout_scopes,
         "serving_profile": "deploy",
         "create": "deploy",
         "partial_update": "deploy",
@@ -80,15 +81,6 @@ class FleetViewSet(ReadViewSet):
             acting_user=self.person, fleet=fleet, expected_version=self.expected_version(), **data
         )
         return self.answer(fleet)
-
-    @extend_schema(request=serializers.ReasonInput, responses={200: serializers.RolloutSerializer})
-    @action(detail=True, methods=["post"], url_path="fall-back")
-    def fall_back(self, request: Request, slug: str) -> Response:
-        """Send all traffic by Flat-LB, now. Safe to repeat; needs no worker and no broker."""
-        fleet = self.get_object()
-        data = self.accept(serializers.ReasonInput)
-        rollout = rollouts.fall_back(acting_user=self.person, fleet=fleet, **data)
-        return with_etag(Response(serializers.RolloutSerializer(rollout).data), rollout)
 
     @extend_schema(
         parameters=[

@@ -10,49 +10,8 @@ from rest_framework.response import Response
 from planner.api import replay_serializers, serializers
 from planner.api.base import ReadViewSet
 from planner.api.permissions import NEVER_BY_TOKEN
-from planner.api.schema import CHANGED, IF_MATCH
-from planner.models import ApiToken, AuditEvent, DriftCheck, Job, Rollout, TelemetryWindow
-from planner.services import jobs, rollouts, tokens
-
-
-class RolloutViewSet(ReadViewSet):
-    """Canaries and what is active."""
-
-    queryset = (
-        Rollout.objects.select_related("fleet", "plan", "started_by")
-        .prefetch_related("steps__entered_by")
-        .order_by("-id")
-    )
-    serializer_class = serializers.RolloutSerializer
-    filterset_fields = {"fleet__slug": ["exact"], "state": ["exact", "in"], "plan": ["exact"]}
-    scopes = {"create": "deploy", "advance": "deploy", "abort": "deploy"}
-
-    @extend_schema(request=serializers.PlanOnlyInput, responses={201: serializers.RolloutSerializer})
-    def create(self, request: Request) -> Response:
-        """Start the canary of an approved plan."""
-        rollout = rollouts.start_rollout(acting_user=self.person, **self.accept(serializers.PlanOnlyInput))
-        return self.answer(rollout, 201, Location=f"/api/v1/rollouts/{rollout.pk}/")
-
-    @extend_schema(request=None, responses=CHANGED(serializers.RolloutSerializer), parameters=[IF_MATCH])
-    @action(detail=True, methods=["post"])
-    def advance(self, request: Request, pk: str) -> Response:
-        """Take the canary to its next weight; after the last the plan is active."""
-        rollout = self.get_object()
-        rollouts.advance_rollout(acting_user=self.person, rollout=rollout, expected_version=self.expected_version())
-        return self.answer(rollout)
-
-    @extend_schema(
-        request=serializers.ReasonInput, responses=CHANGED(serializers.RolloutSerializer), parameters=[IF_MATCH]
-    )
-    @action(detail=True, methods=["post"])
-    def abort(self, request: Request, pk: str) -> Response:
-        """Take the canary off traffic."""
-        rollout = self.get_object()
-        data = self.accept(serializers.ReasonInput)
-        rollouts.abort_rollout(
-            acting_user=self.person, rollout=rollout, expected_version=self.expected_version(), **data
-        )
-        return self.answer(rollout)
+from planner.models import ApiToken, AuditEvent, DriftCheck, Job, TelemetryWindow
+from planner.services import jobs, tokens
 
 
 class JobViewSet(ReadViewSet):

@@ -1,0 +1,86 @@
+"""What happens to the rollouts of a fleet as a whole: actions of `/fleets/{slug}/`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.exceptions import APIException, ParseError, UnsupportedMediaType, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api import rollout_serializers
+from planner.api.base import ReadViewSet, with_etag
+from planner.api.schema import CHANGED
+from planner.api.serializers import ReasonInput
+from planner.models import Rollout
+from planner.selectors.rollout_state import rollouts_with_state
+from planner.services import rollouts
+
+RolloutSerializer = rollout_serializers.RolloutSerializer
+
+
+class FleetRollouts(ReadViewSet):
+    """Fall back, roll back, freeze and unfreeze."""
+
+    rollout_scopes = {"fall_back": "deploy", "roll_back": "deploy", "freeze": "deploy", "unfreeze": "deploy"}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """As everywhere; but nothing that stands in a body keeps a fleet from falling back."""
+        try:
+            super().initial(request, *args, **kwargs)
+        except (ValidationError, ParseError, UnsupportedMediaType):
+            if self.action != "fall_back":
+                raise
+
+    @extend_schema(request=ReasonInput, responses={200: RolloutSerializer})
+    @action(detail=True, methods=["post"], url_path="fall-back")
+    def fall_back(self, request: Request, slug: str) -> Response:
+        """Send all traffic by Flat-LB, now. Safe to repeat; needs no worker and no broker, and no freeze stops it.
+
+        A reason that cannot be read or stored is mended or left out.
+        """
+        rollout = rollouts.fall_back(acting_user=self.person, fleet=self.get_object(), reason=_reason(request))
+        return _shown(rollout)
+
+    @extend_schema(request=rollout_serializers.RollBackInput, responses={200: RolloutSerializer})
+    @action(detail=True, methods=["post"], url_path="roll-back")
+    def roll_back(self, request: Request, slug: str) -> Response:
+        """Make a plan active again that was active before, at once and without a new replay."""
+        fleet = self.get_object()
+        data = self.accept(rollout_serializers.RollBackInput)
+        return _shown(rollouts.roll_back(acting_user=self.person, fleet=fleet, **data))
+
+    @extend_schema(request=rollout_serializers.NeededReasonInput, responses={201: rollout_serializers.FreezeSerializer})
+    @action(detail=True, methods=["post"])
+    def freeze(self, request: Request, slug: str) -> Response:
+        """Freeze the rollouts of the fleet: nothing moves but what takes a plan off traffic."""
+        fleet = self.get_object()
+        data = self.accept(rollout_serializers.NeededReasonInput)
+        made = rollouts.freeze(acting_user=self.person, fleet=fleet, **data)
+        answer = rollout_serializers.FreezeSerializer(made).data
+        return Response(answer, status=201, headers={"Location": f"/api/v1/freezes/{made.pk}/"})
+
+    @extend_schema(request=ReasonInput, responses=CHANGED(rollout_serializers.FreezeSerializer))
+    @action(detail=True, methods=["post"])
+    def unfreeze(self, request: Request, slug: str) -> Response:
+        """Lift the freeze that the fleet has of its own."""
+        fleet = self.get_object()
+        lifted = rollouts.unfreeze(acting_user=self.person, fleet=fleet, **self.accept(ReasonInput))
+        return Response(rollout_serializers.FreezeSerializer(lifted).data)
+
+
+def _shown(rollout: Rollout) -> Response:
+    row = rollouts_with_state().get(pk=rollout.pk)
+    return with_etag(Response(RolloutSerializer(row).data), row)
+
+
+def _reason(request: Request) -> str:
+    """The text that was sent as the reason, if any can be read."""
+    try:
+        sent: Any = request.data
+    except APIException:
+        return ""
+    value = sent.get("reason") if hasattr(sent, "get") else None
+    return value if isinstance(value, str) else ""
