@@ -167,6 +167,7 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "sweep-jobs": {"task": "planner.sweep_jobs", "schedule": 5.0, "options": {"expires": 5}},
+    "deliver-webhooks": {"task": "planner.deliver_webhooks", "schedule": 5.0, "options": {"expires": 5}},
 }
 
 # --- REST -------------------------------------------------------------------------------------------
@@ -200,6 +201,8 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
+# Networks beside the public ones that webhooks may go to, such as 10.0.0.0/8.
+WEBHOOK_NETWORKS = env.list("CACHEROUTE_WEBHOOK_NETWORKS", default=[])
 # Signs checkpoints of the audit trail: 32 bytes in hex; without it a key is made in the console's home.
 AUDIT_KEY = env.str("CACHEROUTE_AUDIT_KEY", default="")
 

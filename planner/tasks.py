@@ -10,7 +10,7 @@ from celery.signals import worker_shutting_down
 
 from planner.errors import JobFailed, Refused
 from planner.models import Job
-from planner.services import calibrations, cells, fits, jobs, plans, studies
+from planner.services import calibrations, cells, fits, jobs, plans, studies, webhook_delivery
 
 log = structlog.get_logger(__name__)
 
@@ -91,3 +91,11 @@ def sweep_jobs() -> None:
     found = jobs.sweep()
     if any(found.values()):
         log.info("swept", **found)
+
+
+@shared_task(name="planner.deliver_webhooks")
+def deliver_webhooks() -> None:
+    """Tell webhooks what happened."""
+    done = webhook_delivery.run()
+    if any(done.values()):
+        log.info("webhooks_told", **done)

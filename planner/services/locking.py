@@ -12,6 +12,7 @@ from planner.errors import StaleVersion
 
 JOB_SPACE = 7301
 CELL_SPACE = 7302
+WEBHOOK_SPACE = 7305  # 7303 is the audit chain
 MONITOR_SPACE = 7313
 TELEMETRY_SPACE = 7314
 SIMULATOR_SPACE = 7315

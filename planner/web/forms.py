@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 
 from planner.errors import Invalid
 from planner.ingest import FORMATS
-from planner.models import ApiToken, Fleet
+from planner.models import ApiToken, Fleet, Webhook
 from planner.services.audit import ACTIONS
 from planner.services.destination_rules import NewDestination, speed_of
 from planner.services.fleets import profile_names
@@ -315,3 +315,27 @@ class MomentForm(Styled):
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M:%S"),
     )
     before = forms.IntegerField(required=False, min_value=0, max_value=2**62, widget=forms.HiddenInput)
+
+
+class WebhookForm(Styled):
+    """An address that is told what happens."""
+
+    name = forms.CharField(max_length=120)
+    url = forms.CharField(
+        max_length=500, label="Address", help_text="https://, and public unless the console allows it."
+    )
+    format = forms.ChoiceField(choices=Webhook.Format.choices)
+    fleet = forms.ModelChoiceField(queryset=Fleet.objects.none(), required=False, empty_label="all fleets")
+    actions = forms.MultipleChoiceField(
+        choices=list(ACTIONS.items()),
+        required=False,
+        widget=forms.SelectMultiple(attrs={"size": 8}),
+        help_text="None chosen: all of them.",
+    )
+
+    def __init__(self, *args: Any, fleets: QuerySet[Fleet], everywhere: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        chosen: Any = self.fields["fleet"]
+        chosen.queryset, chosen.required = fleets, not everywhere
+        if not everywhere:
+            chosen.empty_label = None

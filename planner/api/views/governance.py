@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api import webhook_serializers as serializers
+from planner.api.base import ConsoleViewSet, ReadViewSet
+from planner.api.permissions import NEVER_BY_TOKEN
+from planner.models import AuditCheckpoint, BreakGlass, Fleet
+from planner.services import audit_chain, emergencies
+from planner.services.inbox import waiting_for_me
+
+
+class EmergencyViewSet(ReadViewSet):
+    """Break-glass: opened, closed and reviewed by people, never by tokens."""
+
+    queryset = BreakGlass.objects.select_related("fleet", "opened_by", "reviewed_by").order_by("-id")
+    serializer_class = serializers.EmergencySerializer
+    filterset_fields = {"fleet__slug": ["exact"], "reviewed_at": ["isnull"], "closed_at": ["isnull"]}
+    scopes = dict.fromkeys(("create", "close", "review"), NEVER_BY_TOKEN)
+
+    @extend_schema(request=serializers.EmergencyInput, responses={201: serializers.EmergencySerializer})
+    def create(self, request: Request) -> Response:
+        """Open an emergency of one's own for an hour."""
+        row = emergencies.open_emergency(acting_user=self.person, **self.accept(serializers.EmergencyInput))
+        return self.answer(row, 201, Location=f"/api/v1/emergencies/{row.pk}/")
+
+    @extend_schema(request=None, responses={200: serializers.EmergencySerializer})
+    @action(detail=True, methods=["post"])
+    def close(self, request: Request, pk: str) -> Response:
+        """End it before its time."""
+        return self.answer(emergencies.close_emergency(acting_user=self.person, emergency=self.get_object()))
+
+    @extend_schema(request=serializers.ReviewInput, responses={200: serializers.EmergencySerializer})
+    @action(detail=True, methods=["post"])
+    def review(self, request: Request, pk: str) -> Response:
+        """Record what somebody else has found."""
+        row = self.get_object()
+        data = self.accept(serializers.ReviewInput)
+        return self.answer(emergencies.review_emergency(acting_user=self.person, emergency=row, **data))
+
+
+class CheckpointViewSet(ReadViewSet):
+    """Signed heads of the audit chain, to be kept elsewhere."""
+
+    queryset = AuditCheckpoint.objects.order_by("-id")
+    serializer_class = serializers.CheckpointSerializer
+    fleet_path = ""
+    filterset_fields = {"position": ["exact", "gte"]}
+
+    @extend_schema(request=None, responses={201: serializers.CheckpointSerializer})
+    def create(self, request: Request) -> Response:
+        """Sign the head of the chain now."""
+        row = audit_chain.sign_checkpoint(acting_user=self.person)
+        return self.answer(row, 201, Location=f"/api/v1/audit-checkpoints/{row.pk}/")
+
+
+class WaitingViewSet(ConsoleViewSet):
+    """What waits for the person who asks."""
+
+    queryset = Fleet.objects.none()
+    fleet_path = ""
+    serializer_class = serializers.WaitingSerializer
+
+    @extend_schema(responses={200: serializers.WaitingSerializer(many=True)})
+    def list(self, request: Request) -> Response:
+        """Approvals and reviews asked for, rollouts held, fleets outside their range; the oldest first."""
+        return Response(serializers.WaitingSerializer(waiting_for_me(self.person), many=True).data)
