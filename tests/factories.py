@@ -27,6 +27,7 @@ from planner.models import (
 from planner.services import calibrations, cells, fleets, gates, plans, replays, reviews, rollouts, workloads
 from planner.services.jobs import claimed
 from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_key_names, synthetic_trace
+from planner.web.forms import PolicyForm
 
 PASSWORD = "correct horse battery staple"
 KEYS = 400
@@ -72,6 +73,12 @@ def make_fleet(cast: Cast, slug: str = "", **policy: Any) -> Fleet:
         engine_profile="llama-3.3-70b-fp8-tp2-h100",
         **policy,
     )
+
+
+def policy_form(**values: Any) -> dict[str, Any]:
+    """What a browser sends of the form of a policy that nobody touched, with these values instead."""
+    shown = {name: field.initial for name, field in PolicyForm.base_fields.items()}
+    return {name: value for name, value in {**shown, **values}.items() if value not in (None, False)}
 
 
 def make_workload(cast: Cast, fleet: Fleet, *, with_trace: bool = True, name: str = "") -> Workload:

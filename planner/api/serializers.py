@@ -88,29 +88,6 @@ class PlanRowSerializer(PlanSerializer):
     )
 
 
-class GateItemSerializer(serializers.ModelSerializer[models.GateItem]):
-    class Meta:
-        model = models.GateItem
-        fields = ["number", "title", "verdict", "explanation", "numbers", "links"]
-
-
-class GateSerializer(serializers.ModelSerializer[models.GateEvaluation]):
-    items = GateItemSerializer(many=True, read_only=True)
-    created_by = serializers.CharField(source="created_by.username", read_only=True, allow_null=True, default=None)
-
-    class Meta:
-        model = models.GateEvaluation
-        fields = ["id", "plan", "replay", "passed", "items", "evidence", "evidence_digest", "created_by", "created_at"]
-
-
-class ApprovalSerializer(serializers.ModelSerializer[models.Approval]):
-    approver = serializers.CharField(source="approver.username", read_only=True)
-
-    class Meta:
-        model = models.Approval
-        fields = ["id", "plan", "evaluation", "decision", "evidence_digest", "comment", "approver", "created_at"]
-
-
 class AuditEventSerializer(serializers.ModelSerializer[models.AuditEvent]):
     fleet = serializers.CharField(source="fleet.slug", read_only=True, allow_null=True, default=None)
 
@@ -129,20 +106,6 @@ class TokenSerializer(serializers.ModelSerializer[models.ApiToken]):
 
 class NewTokenSerializer(TokenSerializer):
     token = serializers.CharField(read_only=True, help_text="The secret; shown this once")
-
-
-class TelemetryWindowSerializer(serializers.ModelSerializer[models.TelemetryWindow]):
-    fleet = serializers.CharField(source="fleet.slug", read_only=True)
-
-    class Meta:
-        model = models.TelemetryWindow
-        fields = "__all__"
-
-
-class DriftCheckSerializer(serializers.ModelSerializer[models.DriftCheck]):
-    class Meta:
-        model = models.DriftCheck
-        fields = "__all__"
 
 
 # --- What is accepted ---------------------------------------------------------------------------------
@@ -290,15 +253,6 @@ class PlanInput(serializers.Serializer[Any]):
 
 class PlanOnlyInput(serializers.Serializer[Any]):
     plan = serializers.PrimaryKeyRelatedField(queryset=models.Plan.objects.all())
-
-
-class ApproveInput(serializers.Serializer[Any]):
-    evidence_digest = serializers.CharField(max_length=71)
-    comment = serializers.CharField(required=False, allow_blank=True, default="", max_length=4000)
-
-
-class RejectInput(serializers.Serializer[Any]):
-    comment = serializers.CharField(max_length=4000)
 
 
 class ReasonInput(serializers.Serializer[Any]):

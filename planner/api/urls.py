@@ -7,7 +7,19 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.routers import DefaultRouter
 
 from planner.api.problems import NothingHere
-from planner.api.views import calibrations, explanations, fleets, inputs, operations, plans, rollouts
+from planner.api.views import (
+    calibrations,
+    explanations,
+    fleets,
+    governance,
+    inputs,
+    operations,
+    plans,
+    reviews,
+    rollouts,
+    telemetry,
+    webhooks,
+)
 
 router = DefaultRouter()
 router.include_format_suffixes = False
@@ -17,15 +29,21 @@ router.register("workloads", inputs.WorkloadViewSet)
 router.register("calibrations", calibrations.CalibrationViewSet)
 router.register("plans", plans.PlanViewSet)
 router.register("replays", plans.ReplayViewSet)
-router.register("gates", plans.GateViewSet)
-router.register("approvals", plans.ApprovalViewSet)
+router.register("gates", reviews.GateViewSet)
+router.register("approvals", reviews.ApprovalViewSet)
+router.register("waivers", reviews.WaiverViewSet)
 router.register("rollouts", rollouts.RolloutViewSet)
 router.register("freezes", rollouts.FreezeViewSet)
-router.register("telemetry", operations.TelemetryWindowViewSet)
-router.register("drift-checks", operations.DriftCheckViewSet)
+router.register("telemetry", telemetry.TelemetryWindowViewSet)
+router.register("drift-checks", telemetry.DriftCheckViewSet)
 router.register("jobs", operations.JobViewSet)
 router.register("audit-events", operations.AuditEventViewSet)
 router.register("tokens", operations.TokenViewSet)
+router.register("audit-checkpoints", governance.CheckpointViewSet)
+router.register("emergencies", governance.EmergencyViewSet)
+router.register("webhooks", webhooks.WebhookViewSet)
+router.register("webhook-deliveries", webhooks.DeliveryViewSet)
+router.register("waiting", governance.WaitingViewSet, basename="waiting")
 
 plan = explanations.ExplanationViewSet
 

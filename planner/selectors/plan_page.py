@@ -9,6 +9,7 @@ from planner.selectors.audit_page import plan_timeline
 from planner.selectors.job_progress import with_progress
 from planner.selectors.plan_table import table_facts
 from planner.selectors.policy_names import CANDIDATE, in_order, policy_name
+from planner.selectors.review_page import review
 from planner.selectors.verdict_page import capacities, compared_at, event_labels, shown_load, verdict_tables
 
 # Other replays that the page links to.
@@ -62,6 +63,7 @@ def plan_page(plan: Plan, replay_pk: int | None = None) -> dict[str, Any]:
     replays = replays_of(plan)
     replay = shown_replay(replays, replay_pk)
     evaluation = plan.gate_evaluations.prefetch_related("items").order_by("-id").first()
+    items = list(evaluation.items.all()) if evaluation else []
     return {
         "plan": plan,
         "replay": replay,
@@ -69,12 +71,12 @@ def plan_page(plan: Plan, replay_pk: int | None = None) -> dict[str, Any]:
         "latest_replay": replays[0] if replays else None,
         "other_replays": other_replays(replays, replay),
         "evaluation": evaluation,
-        "items": list(evaluation.items.all()) if evaluation else [],
+        "items": items,
         "headline": headline(plan, replay, evaluation),
         **(verdict_tables(replay) if replay else {}),
         "simulated_parts": simulated_parts(plan, replay),
         "simulated_inputs": simulated_parts(plan),
-        "approvals": list(plan.approvals.select_related("approver").order_by("id")),
+        **review(plan, evaluation, items),
         **_rollout(plan),
         "timeline": plan_timeline(plan, [row.pk for row in replays]),
         "way": way(plan),
@@ -134,7 +136,11 @@ def _better(verdict: dict[str, Any]) -> str:
 def _checks(evaluation: GateEvaluation | None) -> str:
     if evaluation is None:
         return " The checklist was not evaluated."
-    open_items = [f"{item.number} ({item.verdict})" for item in evaluation.items.all() if item.verdict != "pass"]
+    open_items = [
+        f"{item.number} ({item.verdict}{', waived' if item.waived else ''})"
+        for item in evaluation.items.all()
+        if item.verdict != "pass"
+    ]
     if not open_items:
         return " All six checks pass."
     return f" Not passed: {'check' if len(open_items) == 1 else 'checks'} {', '.join(open_items)}."

@@ -31,6 +31,13 @@ _TONES: dict[str, tuple[str, str]] = {
     "aborted": ("bad", "✗"),
     "down": ("bad", "✗"),
     "missing": ("warn", "○"),
+    "waived": ("bad", "✗"),
+    "in force": ("bad", "✗"),
+    "asked for": ("warn", "◔"),
+    "withdrawn": ("bad", "↩"),
+    "expired": ("bad", "✗"),
+    "for other evidence": ("warn", "!"),
+    "by who submitted it since": ("bad", "✗"),
     "in_review": ("warn", "◔"),
     "canary": ("warn", "◔"),
     "draining": ("warn", "↓"),
@@ -159,6 +166,20 @@ def when(value: dt.datetime | None) -> SafeString | str:
     if value is None:
         return NOT_KNOWN
     return format_html('<time datetime="{}">{}</time>', value.isoformat(), f"{value:%Y-%m-%d %H:%M:%S} UTC")
+
+
+@register.filter
+def day(moment: str) -> str:
+    """The day and minute of a stored moment (ISO 8601, UTC)."""
+    return f"{moment[:16].replace('T', ' ')} UTC"
+
+
+@register.filter
+def plain(value: Any) -> str:
+    """A stored value as people write it: numbers with separators, lists with commas, yes and no."""
+    if isinstance(value, list):
+        return ", ".join(plain(item) for item in value)
+    return number(value, 6) if isinstance(value, int | float) or value is None else str(value)
 
 
 @register.filter

@@ -146,11 +146,15 @@ def test_another_fleets_workload_cannot_be_chosen(sign_in, cast: Cast, fleet: Fl
 
 def test_a_fleet_is_created_from_lines_and_a_wrong_line_named(sign_in, cast: Cast) -> None:
     root = sign_in(cast.root)
-    form = {
-        "slug": "gamma", "name": "Gamma", "engine_profile": "llama-3.1-8b-h100", "slo_p99_s": "2", "min_approvals": "2",
-        "max_rates_age_days": "7", "max_imbalance": "1.5", "canary_weights": "0.01, 0.1, 0.5",
-        "destinations": "a http://10.0.0.1:8000\n\nb b:8000\n",
-    }  # fmt: skip
+    form = make.policy_form(
+        slug="gamma",
+        name="Gamma",
+        engine_profile="llama-3.1-8b-h100",
+        slo_p99_s="2",
+        min_approvals="2",
+        min_seeds="5",
+        destinations="a http://10.0.0.1:8000\n\nb b:8000\n",
+    )
     page = root.post(reverse("fleet-new"), form)
     assert page.status_code == 400
     assert page.context["form"].errors["destinations"] == ["Line 3: 'b:8000' is not an http or https URL."]
@@ -159,7 +163,8 @@ def test_a_fleet_is_created_from_lines_and_a_wrong_line_named(sign_in, cast: Cas
     )
     assert texts(page) == ["Gamma was created. Flat-LB is live."]
     made = Fleet.objects.get(slug="gamma")
-    assert (made.min_approvals, made.canary_weights) == (2, [0.01, 0.1, 0.5])
+    assert (made.min_approvals, made.min_seeds, made.canary_weights) == (2, 5, [0.01, 0.1, 0.5])
+    assert (made.auto_advance, made.auto_fall_back, made.accept_simulated) == (False, True, False)
     page = root.post(reverse("fleet-new"), {**form, "destinations": "a http://10.0.0.1"})
     assert page.status_code == 409
     assert page.context["form"].errors["slug"] == ["A fleet named 'gamma' exists already"]
@@ -167,10 +172,7 @@ def test_a_fleet_is_created_from_lines_and_a_wrong_line_named(sign_in, cast: Cas
 
 def test_policy_changes_and_a_stale_form_is_refused(sign_in, cast: Cast, fleet: Fleet) -> None:
     root, address = sign_in(cast.root), reverse("fleet-policy", args=[fleet.slug])
-    form = {
-        "slo_p99_s": "2.5", "min_approvals": "1", "max_rates_age_days": "3", "max_imbalance": "1.5",
-        "canary_weights": "0.1", "expected_version": fleet.version,
-    }  # fmt: skip
+    form = make.policy_form(slo_p99_s="2.5", canary_weights="0.1", expected_version=fleet.version)
     assert "stale from now on" in texts(root.post(address, form, follow=True))[0]
     page = root.post(address, {**form, "slo_p99_s": "9"})
     assert page.status_code == 412

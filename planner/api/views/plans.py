@@ -8,12 +8,12 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import replay_serializers, serializers
+from planner.api import replay_serializers, review_serializers, serializers
 from planner.api.base import ReadViewSet, accepted
 from planner.api.permissions import NEVER_BY_TOKEN
 from planner.api.schema import CHANGED, IF_MATCH, Accepted
-from planner.models import Approval, GateEvaluation, Plan, Replay
-from planner.services import gates, plans, replays, reviews
+from planner.models import Plan, Replay
+from planner.services import comments, plans, replays, reviews
 
 
 class Without(Func):
@@ -91,27 +91,45 @@ class PlanViewSet(ReadViewSet):
         return self.answer(plan)
 
     @extend_schema(
-        request=serializers.ApproveInput, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH]
+        request=review_serializers.ApproveInput, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH]
     )
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, pk: str) -> Response:
         """Approve on the evidence that was read. Another person than the author and submitter; never a token."""
         plan = self.get_object()
-        data = self.accept(serializers.ApproveInput)
+        data = self.accept(review_serializers.ApproveInput)
         data["evidence_digest"] = data["evidence_digest"].removeprefix("sha256:")
         reviews.approve_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
         return self.answer(plan)
 
     @extend_schema(
-        request=serializers.RejectInput, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH]
+        request=review_serializers.RejectInput, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH]
     )
     @action(detail=True, methods=["post"])
     def reject(self, request: Request, pk: str) -> Response:
         """Reject with a reason."""
         plan = self.get_object()
-        data = self.accept(serializers.RejectInput)
+        data = self.accept(review_serializers.RejectInput)
         reviews.reject_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
         return self.answer(plan)
+
+    @extend_schema(responses={200: review_serializers.CommentSerializer(many=True)}, filters=False)
+    @action(detail=True, methods=["get"])
+    def comments(self, request: Request, pk: str) -> Response:
+        """What people said about the plan, the newest first."""
+        row: Any = self.get_object()
+        page = self.paginate_queryset(row.comments.select_related("author").order_by("-id"))
+        return self.get_paginated_response(review_serializers.CommentSerializer(page, many=True).data)
+
+    @extend_schema(
+        request=review_serializers.CommentInput, responses={201: review_serializers.CommentSerializer}, filters=False
+    )
+    @comments.mapping.post
+    def comment(self, request: Request, pk: str) -> Response:
+        """Say something about the plan; it is kept for ever."""
+        plan: Any = self.get_object()
+        row = comments.comment_plan(acting_user=self.person, plan=plan, **self.accept(review_serializers.CommentInput))
+        return Response(review_serializers.CommentSerializer(row).data, status=201)
 
 
 class ReplayViewSet(ReadViewSet):
@@ -148,27 +166,3 @@ class ReplayViewSet(ReadViewSet):
         row: Any = self.get_object()
         page = self.paginate_queryset(row.cells.order_by("-id"))
         return self.get_paginated_response(replay_serializers.ReplayCellSerializer(page, many=True).data)
-
-
-class GateViewSet(ReadViewSet):
-    """Evaluations of the checklist, with the evidence as it was."""
-
-    queryset = GateEvaluation.objects.select_related("plan", "created_by").prefetch_related("items").order_by("-id")
-    serializer_class = serializers.GateSerializer
-    fleet_path = "plan__fleet"
-    filterset_fields = {"plan": ["exact"], "passed": ["exact"], "plan__fleet__slug": ["exact"]}
-
-    @extend_schema(request=serializers.PlanOnlyInput, responses={201: serializers.GateSerializer})
-    def create(self, request: Request) -> Response:
-        """Judge a plan now."""
-        evaluation = gates.evaluate_gate(acting_user=self.person, **self.accept(serializers.PlanOnlyInput))
-        return self.answer(evaluation, 201, Location=f"/api/v1/gates/{evaluation.pk}/")
-
-
-class ApprovalViewSet(ReadViewSet):
-    """Decisions, each bound to the evidence it was made on."""
-
-    queryset = Approval.objects.select_related("plan", "approver").order_by("-id")
-    serializer_class = serializers.ApprovalSerializer
-    fleet_path = "plan__fleet"
-    filterset_fields = {"plan": ["exact"], "decision": ["exact"]}

@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from planner.models import Fleet, Plan, Rollout
@@ -18,14 +17,7 @@ from planner.web.access import fragment, needs
 from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person, text
 from planner.web.plan_forms import PlanForm
 from planner.web.replay_forms import ReplayForm
-
-# States in which the checklist still decides something.
-JUDGED = (Plan.State.REPLAYED, Plan.State.IN_REVIEW, Plan.State.APPROVED)
-
-
-def address(plan: Plan) -> str:
-    """The plan's page."""
-    return reverse("plan", args=[plan.fleet.slug, plan.number])
+from planner.web.views.reviews import JUDGED, address, may_review
 
 
 @require_http_methods(["GET", "POST"])
@@ -71,35 +63,21 @@ def plan(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 def _page(request: HttpRequest, found: Plan, replay_form: ReplayForm, status: int = 200) -> HttpResponse:
     asked = request.GET.get("replay", "")
     shown = int(asked) if asked.isdecimal() and len(asked) < 10 else None
-    context = {**plan_page(found, shown), "replay_form": replay_form, **_may(person(request), found)}
+    user, context = person(request), {**plan_page(found, shown), "replay_form": replay_form}
+    context |= {**_may(user, found), **may_review(user, found, context["evaluation"])}
     if found.state in JUDGED and context["evaluation"] is not None:
         context["changed_since"] = reviews.changed_since(found, context["evaluation"])
     return fleet_render(request, "plans/plan.html", found.fleet, context, status)
 
 
 def _may(user: Any, found: Plan) -> dict[str, bool]:
-    """Which forms are worth showing. The services decide again when one is sent."""
-    state, own = found.state, user.pk in (found.author_id, found.submitted_by_id)
-    in_review = state == Plan.State.IN_REVIEW
-    decides = in_review and rights.may(user, rights.APPROVE, found.fleet)
-    flat = found.kind == Plan.Kind.FLAT
+    """Which other forms are worth showing. The services decide again when one is sent."""
+    state, flat = found.state, found.kind == Plan.Kind.FLAT
     planner = rights.may(user, rights.PLAN, found.fleet) and not flat
-    evaluation = found.gate_evaluations.order_by("-id").first()
-    # Approved once, on other evidence than the latest: it has to be looked at again.
-    outdated = (
-        state == Plan.State.APPROVED
-        and evaluation is not None
-        and reviews.votes(found, evaluation) < found.fleet.min_approvals
-    )
+    resting = state in (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.APPROVED)
     return {
-        "may_submit": planner and (state == Plan.State.REPLAYED or outdated),
-        "is_outdated": outdated,
-        "may_withdraw": planner and in_review,
-        "may_retire": planner and state in (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.APPROVED),
-        "may_approve": decides and not own,
-        "is_own": in_review and own,
-        "may_reject": decides,
-        "may_replay": planner and state in (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.APPROVED),
+        "may_retire": planner and resting,
+        "may_replay": planner and resting,
         "may_operate": rights.may(user, rights.OPERATE, found.fleet) and not flat and state == Plan.State.APPROVED,
     }
 
@@ -143,33 +121,11 @@ def evaluate(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
     def call() -> str:
         evaluation = gates.evaluate_gate(acting_user=person(request), plan=found)
-        return "The checklist was evaluated: " + ("all six checks pass." if evaluation.passed else "it does not pass.")
+        waived = evaluation.items.filter(waived=True).exists()
+        passes = "it passes with what is waived." if waived else "all six checks pass."
+        return f"The checklist was evaluated: {passes if evaluation.passed else 'it does not pass.'}"
 
     return act(request, call, back=address(found) + "#checklist")
-
-
-@action
-def submit(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Submit for review."""
-    found = find_plan(slug, number)
-
-    def call() -> str:
-        reviews.submit_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
-        return f"{found} is in review: a second person decides."
-
-    return act(request, call, back=address(found))
-
-
-@action
-def withdraw(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Take the plan back from review."""
-    found = find_plan(slug, number)
-
-    def call() -> str:
-        reviews.withdraw_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
-        return f"{found} is out of review."
-
-    return act(request, call, back=address(found))
 
 
 @action
@@ -180,44 +136,6 @@ def retire(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     def call() -> str:
         reviews.retire_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
         return f"{found} is put away."
-
-    return act(request, call, back=address(found))
-
-
-@action
-def approve(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Approve on the evidence whose digest the page showed."""
-    found = find_plan(slug, number)
-
-    def call() -> str:
-        reviews.approve_plan(
-            acting_user=person(request),
-            plan=found,
-            evidence_digest=text(request, "evidence_digest"),
-            comment=text(request, "comment"),
-            expected_version=expected_version(request),
-        )
-        found.refresh_from_db()
-        if found.state == Plan.State.APPROVED:
-            return f"{found} is approved. An operator can start its canary."
-        return f"Your approval of {found} is recorded; more people must approve it."
-
-    return act(request, call, back=address(found))
-
-
-@action
-def reject(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Reject with a reason."""
-    found = find_plan(slug, number)
-
-    def call() -> str:
-        reviews.reject_plan(
-            acting_user=person(request),
-            plan=found,
-            comment=text(request, "comment"),
-            expected_version=expected_version(request),
-        )
-        return f"{found} is rejected."
 
     return act(request, call, back=address(found))
 
