@@ -99,3 +99,19 @@ def deliver_webhooks() -> None:
     done = webhook_delivery.run()
     if any(done.values()):
         log.info("webhooks_told", **done)
+
+
+@shared_task(name="planner.watch_fleets")
+def watch_fleets() -> None:
+    """Start what is scheduled, judge canaries, and hold what is measured against what was validated."""
+    found = monitor.watch_all()
+    if set(found) - {"within"}:
+        log.info("watched", **found)
+
+
+@shared_task(name="planner.prune_telemetry")
+def prune_telemetry() -> None:
+    """Delete telemetry that is older than it is kept."""
+    found = telemetry.prune()
+    if any(found.values()):
+        log.info("pruned", **found)

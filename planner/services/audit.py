@@ -71,6 +71,7 @@ ACTIONS: dict[str, str] = {
     "fleet.unfrozen": "lifted the freeze of rollouts",
     "fleet.left_range": "left the validated range",
     "fleet.telemetry_silent": "stopped hearing from routers",
+    "fleet.telemetry_heard": "hears from routers",
     "fleet.within_range": "is back within the validated range",
     "emergency.opened": "opened an emergency (break-glass)",
     "emergency.closed": "closed an emergency",
