@@ -7,8 +7,11 @@ from pathlib import Path
 
 import environ
 from csp.constants import NONCE, SELF
+from kombu import Queue
 
 from cacheroute_web.logging import logging_config
+from cacheroute_web.oidc import APPS as OIDC_APPS
+from cacheroute_web.oidc import oidc_settings
 from planner.digests import kernel_cache
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -106,6 +109,16 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+# Sign-in by OpenID Connect: only where an issuer is named (CACHEROUTE_OIDC_ISSUER).
+_oidc = oidc_settings(env)
+OIDC_NAME: str = _oidc.pop("OIDC_NAME")
+OIDC_ROLES_CLAIM: str = _oidc.pop("OIDC_ROLES_CLAIM")
+OIDC_ORIGINS: list[str] = _oidc.pop("OIDC_ORIGINS")
+globals().update(_oidc)
+if OIDC_NAME:
+    INSTALLED_APPS += OIDC_APPS
+    MIDDLEWARE.append("allauth.account.middleware.AccountMiddleware")
+    AUTHENTICATION_BACKENDS.append("allauth.account.auth_backends.AuthenticationBackend")
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
@@ -165,8 +178,15 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TIMEZONE = "UTC"
+# Looking at fleets never stands behind a row of replays: it has a queue of its own, which workers take turns with.
+CELERY_TASK_QUEUES = [Queue("celery"), Queue("watch")]
+CELERY_TASK_ROUTES = {name: {"queue": "watch"} for name in ("planner.watch_fleets", "planner.simulate_traffic")}
 CELERY_BEAT_SCHEDULE = {
     "sweep-jobs": {"task": "planner.sweep_jobs", "schedule": 5.0, "options": {"expires": 5}},
+    "watch-fleets": {"task": "planner.watch_fleets", "schedule": 60.0, "options": {"expires": 50}},
+    # Looks whether a minute is over that was not simulated yet, which costs a query where none is.
+    "simulate-traffic": {"task": "planner.simulate_traffic", "schedule": 15.0, "options": {"expires": 15}},
+    "prune-telemetry": {"task": "planner.prune_telemetry", "schedule": 3600.0, "options": {"expires": 600}},
     "deliver-webhooks": {"task": "planner.deliver_webhooks", "schedule": 5.0, "options": {"expires": 5}},
 }
 
@@ -219,7 +239,7 @@ CONTENT_SECURITY_POLICY = {
         "connect-src": [SELF],
         "frame-ancestors": ["'none'"],
         "base-uri": [SELF],
-        "form-action": [SELF],
+        "form-action": [SELF, *OIDC_ORIGINS],  # a form that leads to the provider ends there
         "object-src": ["'none'"],
     }
 }

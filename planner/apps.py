@@ -25,3 +25,11 @@ class PlannerConfig(AppConfig):
     def ready(self) -> None:
         """Groups follow the code at every migrate."""
         post_migrate.connect(create_groups, sender=self)
+        from django.conf import settings
+
+        if settings.OIDC_NAME:
+            from allauth.account.signals import user_logged_in
+
+            from planner.web.single_sign_on import renew_roles
+
+            user_logged_in.connect(renew_roles, dispatch_uid="renew_roles")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 
 from planner.models import Fleet
@@ -54,6 +55,6 @@ class May:
 def navigation(request: HttpRequest) -> dict[str, Any]:
     """Fleets for the menu of signed-in people, and what they may do here."""
     if not getattr(request, "user", None) or not request.user.is_authenticated:
-        return {}
+        return {"sso_name": settings.OIDC_NAME}
     fleets = rights.visible_fleets(request.user).only("slug", "name").order_by("slug")
     return {"nav_fleets": fleets[:20], "may": May(request)}
