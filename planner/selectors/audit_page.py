@@ -73,8 +73,9 @@ def plan_timeline(plan: Plan, replays: list[int]) -> list[AuditEvent]:
     about = Q(subject_type="plan", subject_id=plan.pk)
     about |= Q(subject_type="replay", subject_id__in=replays)
     about |= Q(subject_type="rollout", subject_id__in=list(plan.rollouts.values_list("pk", flat=True)))
-    # Falling back is the fleet's event, and the end of what was live then.
-    about |= Q(action="fleet.fell_back", before__live__contains=[{"plan": plan.number}])
+    # A way back is the end of what was live then, and the event of something else.
+    ways_back = ["fleet.fell_back", "rollout.rolled_back"]
+    about |= Q(action__in=ways_back, before__live__contains=[{"plan": plan.number}])
     latest = AuditEvent.objects.filter(about, fleet=plan.fleet).defer("before", "after").order_by("-id")[:TIMELINE]
     return list(reversed(latest))
 

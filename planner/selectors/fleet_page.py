@@ -9,9 +9,10 @@ import numpy as np
 from django.db.models import F, Q
 
 from planner.artifacts import load_rates
-from planner.models import Artifact, Fleet, Plan, Workload
+from planner.models import Artifact, Fleet, Plan, Rollout, Workload
 from planner.selectors.audit_page import newest_events
-from planner.selectors.home_page import live_rollouts, recent_jobs
+from planner.selectors.home_page import recent_jobs
+from planner.selectors.rollout_state import freeze_of
 
 ROWS = 25
 SHOWN_DESTINATIONS = 100
@@ -19,13 +20,22 @@ LONG = ("summary", "parameters")  # of plans: they grow with destinations and te
 
 
 def header(fleet: Fleet) -> dict[str, Any]:
-    """What stands on top of every page of a fleet: what is live, and at which share of keys."""
-    live = list(live_rollouts().filter(fleet=fleet))
+    """What stands on top of every page of a fleet: what is live, at which share of keys, what is ahead and frozen."""
+    rows = Rollout.objects.filter(fleet=fleet, state__in=("active", "canary", "scheduled"))
+    found = list(rows.select_related("plan", "paused_by").defer("plan__summary", "plan__parameters").order_by("state"))
+    live = [r for r in found if r.state != "scheduled"]
     canary = next((r for r in live if r.state == "canary"), None)
     share = canary.weight if canary else 0.0
     arms = [{"rollout": r, "share": 1.0 - share if r.state == "active" else share} for r in live]
     only_flat = len(live) == 1 and live[0].plan.kind == Plan.Kind.FLAT
-    return {"fleet": fleet, "arms": arms, "canary": canary, "only_flat": only_flat}
+    return {
+        "fleet": fleet,
+        "arms": arms,
+        "canary": canary,
+        "only_flat": only_flat,
+        "scheduled": next((r for r in found if r.state == "scheduled"), None),
+        "open_freeze": freeze_of(fleet),
+    }
 
 
 def destinations_part(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from planner.selectors.job_progress import with_progress
 from planner.selectors.plan_table import table_facts
 from planner.selectors.policy_names import CANDIDATE, in_order, policy_name
 from planner.selectors.review_page import review
+from planner.selectors.rollout_page import plan_part
 from planner.selectors.verdict_page import capacities, compared_at, event_labels, shown_load, verdict_tables
 
 # Other replays that the page links to.
@@ -77,19 +78,12 @@ def plan_page(plan: Plan, replay_pk: int | None = None) -> dict[str, Any]:
         "simulated_parts": simulated_parts(plan, replay),
         "simulated_inputs": simulated_parts(plan),
         **review(plan, evaluation, items),
-        **_rollout(plan),
+        **plan_part(plan),
         "timeline": plan_timeline(plan, [row.pk for row in replays]),
         "way": way(plan),
         "facts": table_facts(plan),
         **progress(plan, [row.pk for row in replays]),
     }
-
-
-def _rollout(plan: Plan) -> dict[str, Any]:
-    """The newest rollout of the plan, and the weight that an advance takes it to (None: it becomes active)."""
-    rollout = plan.rollouts.order_by("-id").first()
-    higher = [w for w in plan.fleet.canary_weights if rollout is not None and w > rollout.weight]
-    return {"rollout": rollout, "next_weight": higher[0] if higher else None}
 
 
 def _seconds(value: float) -> str:

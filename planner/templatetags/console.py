@@ -45,6 +45,11 @@ _TONES: dict[str, tuple[str, str]] = {
     "queued": ("busy", "…"),
     "building": ("busy", "…"),
     "running": ("busy", "…"),
+    "scheduled": ("busy", "◔"),
+    "frozen": ("warn", "!"),
+    "paused": ("warn", "‖"),
+    "inconclusive": ("warn", "?"),
+    "error": ("bad", "✗"),
     "replaying": ("busy", "…"),
 }
 NOT_KNOWN = "–"

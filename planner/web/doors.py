@@ -19,6 +19,7 @@ from planner.errors import Invalid, NotAllowed, Refused, StaleVersion
 from planner.ingest import ImportProblem
 from planner.models import Fleet, Plan
 from planner.selectors.fleet_page import header
+from planner.services.cool_down import cooling_down_until
 
 STALE = "It was changed by somebody else while you were reading. This page shows it as it is now; please look again."
 
@@ -43,7 +44,11 @@ def fleet_render(
     request: HttpRequest, template: str, fleet: Fleet, context: dict[str, Any] | None = None, status: int = 200
 ) -> HttpResponse:
     """A page of a fleet: its header (what is live, fall back) stands on top."""
-    return render(request, template, {**header(fleet), **(context or {})}, status=status)
+    head = header(fleet)
+    # Only the monitor's own fallback is followed by a rest.
+    resting = head["only_flat"] and head["arms"][0]["rollout"].started_by_id is None
+    head["cooling_until"] = cooling_down_until(fleet) if resting else None
+    return render(request, template, {**head, **(context or {})}, status=status)
 
 
 def text(request: HttpRequest, name: str, most: int = 4_000) -> str:

@@ -10,11 +10,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_GET, require_http_methods
 
-from planner.models import Fleet, Plan, Rollout
+from planner.models import Fleet, Plan
 from planner.selectors.plan_page import plan_page, progress
-from planner.services import gates, plans, replays, reviews, rights, rollouts
+from planner.services import gates, plans, replays, reviews, rights
 from planner.web.access import fragment, needs
-from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person, text
+from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person
 from planner.web.plan_forms import PlanForm
 from planner.web.replay_forms import ReplayForm
 from planner.web.views.reviews import JUDGED, address, may_review
@@ -138,54 +138,3 @@ def retire(request: HttpRequest, slug: str, number: int) -> HttpResponse:
         return f"{found} is put away."
 
     return act(request, call, back=address(found))
-
-
-@action
-def start_canary(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Start the canary."""
-    found = find_plan(slug, number)
-
-    def call() -> str:
-        rollout = rollouts.start_rollout(
-            acting_user=person(request), plan=found, expected_version=expected_version(request)
-        )
-        return f"{found} is in canary with {rollout.weight:.0%} of keys."
-
-    return act(request, call, back=address(found))
-
-
-@action
-def advance(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Take a canary to its next weight, or make it active."""
-    found = _rollout(slug, pk)
-
-    def call() -> str:
-        rollout = rollouts.advance_rollout(
-            acting_user=person(request), rollout=found, expected_version=expected_version(request)
-        )
-        if rollout.state == Rollout.State.ACTIVE:
-            return f"{rollout.plan} is active: it routes all keys of {found.fleet}."
-        return f"{rollout.plan} is in canary with {rollout.weight:.0%} of keys."
-
-    return act(request, call, back=address(found.plan))
-
-
-@action
-def abort(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Take a canary off traffic."""
-    found = _rollout(slug, pk)
-
-    def call() -> str:
-        rollouts.abort_rollout(
-            acting_user=person(request),
-            rollout=found,
-            reason=text(request, "reason"),
-            expected_version=expected_version(request),
-        )
-        return f"The canary of {found.plan} is aborted; what was active stays active."
-
-    return act(request, call, back=address(found.plan))
-
-
-def _rollout(slug: str, pk: int) -> Rollout:
-    return get_object_or_404(Rollout.objects.select_related("plan__fleet", "fleet"), fleet__slug=slug, pk=pk)
