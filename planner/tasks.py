@@ -10,7 +10,7 @@ from celery.signals import worker_shutting_down
 
 from planner.errors import JobFailed, Refused
 from planner.models import Job
-from planner.services import calibrations, cells, fits, jobs, plans, studies, webhook_delivery
+from planner.services import calibrations, cells, fits, jobs, monitor, plans, studies, telemetry, webhook_delivery
 
 log = structlog.get_logger(__name__)
 
