@@ -57,7 +57,7 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
     replay = finished.filter(what_if=False).select_related("workload__rates").first()
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index").values_list("index", "weight"))
     summary, incumbent, policy = plan.summary, incumbent_of(plan), policy_of(fleet)
-    return {
+    found = {
         "format": FORMAT,
         "fleet": fleet.slug,
         "destinations_up": [index for index, _ in up],
@@ -114,6 +114,17 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
         "blast_radius": _blast_radius(plan, incumbent, fleet),
         "waivers": waivers_in_force(plan),
     }
+    plain: dict[str, Any] = as_stored(found)
+    return plain
+
+
+def as_stored(value: Any) -> Any:
+    """The value as the database gives it back: it keeps no minus zero, and the digest must be that of what is kept."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: as_stored(item) for name, item in value.items()}
+    return [as_stored(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def waivers_in_force(plan: Plan) -> list[dict[str, Any]]:

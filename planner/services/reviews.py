@@ -81,7 +81,8 @@ def _told(name: str, now: dict[str, Any], then: dict[str, Any]) -> str:
     words = _WORDS.get(name, name)
     if name != "policy" or not then.get(name):
         return words
-    fields = [k.replace("_", " ") for k in now[name] if k != "version" and now[name][k] != then[name].get(k)]
+    changed = [k for k in sorted(now[name]) if k != "version" and now[name][k] != then[name].get(k)]
+    fields = [k.replace("_", " ") for k in changed]
     return f"{words} ({', '.join(fields)})" if fields else f"{words} (version {now[name]['version']})"
 
 

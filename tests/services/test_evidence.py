@@ -2,9 +2,11 @@
 
 import pytest
 
+from planner.digests import digest
 from planner.errors import Conflict
 from planner.models import GateEvaluation, Replay
-from planner.services import cells, gates, replays, reviews
+from planner.services import cells, fleets, gates, replays, reviews
+from planner.services.evidence import as_stored
 from planner.services.jobs import cancel_job
 from tests import factories as make
 
@@ -108,3 +110,36 @@ def test_the_page_says_beside_the_verdict_how_the_replay_was_made(client, cast, 
     assert "the first 10% as warm-up; gamma arrivals with a coefficient of variation of 0.5" in body
     assert "up to 2 rounds of bisection that follow open ends, which added 6, 7 requests/s for cacheroute" in body
     assert "chwbl.load_factor = 1.5" in body
+
+
+def test_the_stored_evidence_has_the_digest_that_was_computed_before_it_was_stored(cast, fleet):
+    plan = make.replayed_plan(cast, fleet)
+    evaluation = make.evaluation_of(plan)
+    assert digest(evaluation.evidence) == evaluation.evidence_digest
+    assert evaluation.policy_version == evaluation.evidence["policy"]["version"] == 1
+
+
+def test_a_policy_that_is_changed_and_changed_back_is_another_version_and_makes_evidence_stale(cast, fleet):
+    plan = make.replayed_plan(cast, fleet)
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4)
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.5)
+    assert reviews.changed_since(plan, make.evaluation_of(plan)) == ["the fleet's policy (version 3)"]
+
+
+def test_rates_measured_since_with_another_distribution_stop_a_plan_and_the_same_again_do_not(cast, fleet):
+    plan = make.replayed_plan(cast, fleet)
+    make.make_workload(cast, fleet)  # measured again, the same shape
+    assert reviews.changed_since(plan, make.evaluation_of(plan)) == []
+    make.import_rates(cast, fleet, "key,rate\n" + "".join(f"k{n},1\n" for n in range(400)))
+    workload = fleet.workloads.latest("id")
+    assert workload.measured_at > plan.workload.measured_at
+    assert reviews.changed_since(plan, make.evaluation_of(plan)) == ["the distribution of the rates"]
+    item = make.judge_again(cast, plan).items.get(number=6)
+    assert item.verdict == "fail"
+    assert workload.name in item.explanation
+    assert "gini" in item.explanation
+
+
+def test_minus_zero_which_the_database_does_not_keep_is_kept_out_of_digests():
+    assert digest(as_stored({"a": [-0.0, (1, -0.0)]})) == digest({"a": [0.0, [1, 0.0]]})
+    assert digest({"a": -0.0}) != digest({"a": 0.0})
