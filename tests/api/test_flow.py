@@ -62,6 +62,7 @@ def test_from_a_file_to_an_active_plan_and_back_to_flat_lb(clients, cast, fleet,
         changed = token.patch(f"{API}/fleets/{fleet.slug}/", {"accept_simulated": True}, headers={"If-Match": seen})
         assert changed.status_code == 200, changed.content
 
+    make.hear(fleet)
     upload = {"fleet": fleet.slug, "file": SimpleUploadedFile(name, content.encode()), "name": "measured"}
     upload["measured_at"] = timezone.now().isoformat()
     imported = token.post(f"{API}/workloads/", upload, format="multipart")

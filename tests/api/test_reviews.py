@@ -1,4 +1,4 @@
-"""Gates, approvals, waivers and comments by the API: what a token may, what only a person may, what a request cannot say."""
+"""Gates, approvals, waivers and comments by the API: what a token may, and what only a person may."""
 
 import datetime as dt
 

@@ -1,6 +1,8 @@
 """Approvals hold for a time, are withdrawn by who gave them, and are counted once, however many come at once."""
 
 import datetime as dt
+import io
+import json
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pgtrigger
 import pytest
 from django.contrib.auth.models import Group, User
+from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
@@ -301,3 +304,24 @@ def test_an_edit_at_the_moment_of_the_vote_never_ends_in_a_deployment_of_what_wa
         assert make.evaluation_of(plan).evidence_digest == digest
     else:
         assert edit != "evaluate"
+
+
+# --- Commands ---------------------------------------------------------------------------------------------
+def command(name, *args, **options):
+    out = io.StringIO()
+    call_command(name, *args, "--json", stdout=out, **options)
+    return json.loads(out.getvalue())
+
+
+def test_by_command_a_plan_is_judged_approved_and_the_approval_withdrawn(cast, fleet):
+    plan = make.submitted_plan(cast, fleet)
+    judged = command("evaluate_gate", plan.number, fleet=fleet.slug, user="ada")
+    assert (judged["passed"], judged["policy_version"], len(judged["items"])) == (True, 1, 6)
+    assert {c["verdict"] for item in judged["items"] for c in item["checks"]} == {"pass"}
+    by = {"fleet": fleet.slug, "user": "grace"}
+    found = command("approve_plan", plan.number, evidence=judged["evidence_digest"], **by)
+    assert (found["state"], found["approvals"], found["needed"]) == ("approved", 1, 1)
+    found = command("approve_plan", plan.number, withdraw=True, comment="too early", **by)
+    assert (found["state"], found["approvals"]) == ("approved", 0)
+    with pytest.raises(CommandError, match="no approval"):
+        command("approve_plan", plan.number, withdraw=True, **by)

@@ -2,6 +2,7 @@
 
 import copy
 import datetime as dt
+from pathlib import Path
 
 import pytest
 
@@ -617,3 +618,10 @@ def test_no_waiver_helps_a_check_that_cannot_be_waived(name, changes):
     assert one(name, **changes).verdict != PASS
     items = checks.judge(changed(**changes, waivers=[WAIVER | {"check": name}]), LIVE)
     assert not checks.passed(items)
+
+
+def test_the_guide_lists_every_check_and_which_can_be_waived():
+    guide = (Path(__file__).parents[2] / "docs" / "governance.md").read_text()
+    for check in CHECKS.values():
+        line = f"| {check.item} | `{check.name}` | {check.title} | {'yes' if check.waivable else 'no'} |"
+        assert line in guide

@@ -10,7 +10,7 @@ from planner.services import reviews
 
 
 class Command(PlannerCommand):
-    help = "Submit a plan for review (--submit), or approve it on the evidence named by --evidence."
+    help = "Submit a plan for review (--submit), approve it on the evidence named by --evidence, or take that back."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -18,13 +18,20 @@ class Command(PlannerCommand):
         parser.add_argument("--fleet", required=True)
         parser.add_argument("--submit", action="store_true", help="submit for review instead of approving")
         parser.add_argument("--evidence", help="sha256 of the evidence that you looked at")
-        parser.add_argument("--comment", default="")
+        parser.add_argument("--withdraw", action="store_true", help="withdraw your own approval")
+        parser.add_argument("--comment", default="", help="of an approval, or the reason of its withdrawal")
 
     def run(self, user: User, options: dict[str, Any]) -> None:
-        """Submit or approve."""
+        """Submit, approve or withdraw."""
         plan = plan_numbered(fleet_named(options["fleet"]), options["plan"])
         if options["submit"]:
             plan = reviews.submit_plan(acting_user=user, plan=plan)
+        elif options["withdraw"]:
+            mine = plan.approvals.filter(approver=user, decision="approve", withdrawn_at=None).order_by("-id").first()
+            if mine is None:
+                raise CommandError(f"{user.get_username()} has given no approval of {plan} that could be withdrawn")
+            reviews.withdraw_approval(acting_user=user, approval=mine, reason=options["comment"])
+            plan.refresh_from_db()
         elif not options["evidence"]:
             raise CommandError("name the evidence that you looked at with --evidence (evaluate_gate --json prints it)")
         else:
@@ -32,4 +39,13 @@ class Command(PlannerCommand):
                 acting_user=user, plan=plan, evidence_digest=options["evidence"], comment=options["comment"]
             )
             plan.refresh_from_db()
-        self.say(f"{plan} is {plan.get_state_display()}", id=plan.pk, number=plan.number, state=plan.state)
+        evaluation = plan.gate_evaluations.order_by("-id").first()
+        stand = reviews.votes(plan, evaluation) if evaluation is not None else 0
+        self.say(
+            f"{plan} is {plan.get_state_display()}; {stand} of {plan.fleet.min_approvals} approvals stand",
+            id=plan.pk,
+            number=plan.number,
+            state=plan.state,
+            approvals=stand,
+            needed=plan.fleet.min_approvals,
+        )

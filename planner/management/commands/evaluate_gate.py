@@ -10,7 +10,7 @@ from planner.services import gates
 
 
 class Command(PlannerCommand):
-    help = "Judge a plan by the six checklist items."
+    help = "Judge a plan by the six items of the checklist; checks that do not pass are printed by name."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -22,11 +22,29 @@ class Command(PlannerCommand):
         plan = plan_numbered(fleet_named(options["fleet"]), options["plan"])
         evaluation = gates.evaluate_gate(acting_user=user, plan=plan)
         items = list(evaluation.items.order_by("number"))
-        lines = [f"{i.number}. {i.verdict:7} {i.title}: {i.explanation}" for i in items]
+        lines = []
+        for item in items:
+            waived = " (waived)" if item.waived else ""
+            lines.append(f"{item.number}. {item.verdict:7} {item.title}{waived}: {item.explanation}")
+            lines += [
+                f"     {c['verdict']:7} {c['name']}{' (waived)' if c['waiver'] else ''}: {c['explanation']}"
+                for c in item.checks
+                if c["verdict"] != "pass"
+            ]
         self.say(
             "\n".join([*lines, "passed" if evaluation.passed else "does not pass"]),
             id=evaluation.pk,
             passed=evaluation.passed,
+            policy_version=evaluation.policy_version,
             evidence_digest=evaluation.evidence_digest,
-            items=[{"number": i.number, "verdict": i.verdict, "explanation": i.explanation} for i in items],
+            items=[
+                {
+                    "number": i.number,
+                    "verdict": i.verdict,
+                    "waived": i.waived,
+                    "explanation": i.explanation,
+                    "checks": [{name: c[name] for name in ("name", "verdict", "explanation")} for c in i.checks],
+                }
+                for i in items
+            ],
         )
