@@ -10,7 +10,18 @@ from celery.signals import worker_shutting_down
 
 from planner.errors import JobFailed, Refused
 from planner.models import Job
-from planner.services import calibrations, cells, fits, jobs, monitor, plans, studies, telemetry, webhook_delivery
+from planner.services import (
+    calibrations,
+    cells,
+    fits,
+    jobs,
+    monitor,
+    plans,
+    simulated_traffic,
+    studies,
+    telemetry,
+    webhook_delivery,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -115,3 +126,9 @@ def prune_telemetry() -> None:
     found = telemetry.prune()
     if any(found.values()):
         log.info("pruned", **found)
+
+
+@shared_task(name="planner.simulate_traffic")
+def simulate_traffic() -> None:
+    """Simulate the minute that is over, on fleets that nothing serves."""
+    simulated_traffic.simulate_all()

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 from django.utils import timezone
 
 from planner.analysis.latency import LatencySketch
 from planner.models import Fleet
+
+
+@contextmanager
+def later(**delta: float) -> Iterator[dt.datetime]:
+    """The console's clock stands still, so much later than it is."""
+    moment = timezone.now() + dt.timedelta(**delta)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timezone, "now", lambda: moment)
+        yield moment
 
 
 def minute(ago: int = 1) -> dt.datetime:

@@ -89,11 +89,13 @@ def create_fleet(
     destinations: Sequence[NewDestination],
     engine_profile: str,
     description: str = "",
+    simulated_traffic: bool = False,
     **policy: Any,
 ) -> Fleet:
     """Create a fleet with its destinations, its Flat-LB plan and that plan's rollout.
 
-    Flat-LB is live from the first moment, so that a fleet always has something to fall back to.
+    Flat-LB is live from the first moment, so that a fleet always has something to fall back to. `simulated_traffic`
+    is for samples: nothing serves there, and the console replays the published table against the clock.
     """
     rights.require(acting_user, rights.MANAGE)
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?", slug):
@@ -115,6 +117,7 @@ def create_fleet(
                 description=description,
                 serving_profile=serving_profile(engine_profile),
                 salt=secrets.token_hex(16),
+                simulated_traffic=simulated_traffic,
                 **policy,
             )
     except IntegrityError as error:

@@ -32,6 +32,15 @@ TRACE: dict[str, Any] = {
     **SYNTHETIC_LENGTHS,
     "seed": 20_260_819,
 }
+# A newcomer sees a canary go through in minutes: short steps, and the console takes it on when they passed.
+POLICY: dict[str, Any] = {
+    "canary_weights": [0.1, 0.5],
+    "canary_holds_s": [90.0],
+    "canary_warmup_s": 30.0,
+    "canary_min_requests": 600,
+    "auto_advance": True,
+    "cool_down_s": 300.0,
+}
 REPLAY = {"loads_rps": [60.0, 120.0, 240.0], "seeds": [1, 2, 3], "requests": 20_000}
 
 
@@ -41,10 +50,12 @@ def create_fleet(*, acting_user: User) -> Fleet:
         acting_user=acting_user,
         slug=SLUG,
         name="Sample fleet",
-        description="Simulated: generated key rates, a modelled engine, and no traffic behind it.",
+        description="Simulated: generated key rates, a modelled engine, and traffic replayed against the clock.",
         destinations=[(f"d{i:02d}", f"http://127.0.0.1:{9000 + i}") for i in range(DESTINATIONS)],
         engine_profile=ENGINE_PROFILE,
         accept_simulated=True,
+        simulated_traffic=True,
+        **POLICY,
     )
 
 
