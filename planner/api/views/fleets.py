@@ -16,11 +16,12 @@ from rest_framework.response import Response
 from planner.api import serializers
 from planner.api.base import ReadViewSet, known_etags
 from planner.api.schema import CHANGED, IF_MATCH
+from planner.api.telemetry_serializers import TelemetryAnswer, TelemetryInput
 from planner.api.views.fleet_rollouts import FleetRollouts
 from planner.errors import Invalid, Refused
 from planner.models import ApiToken, Destination, Fleet
 from planner.selectors.routing_tables import published
-from planner.services import fleets
+from planner.services import fleets, telemetry
 
 # A long poll looks this often for a new version; a waiting router costs one indexed query each time.
 POLL_S = 0.5
@@ -41,6 +42,7 @@ class FleetViewSet(FleetRollouts):
     filterset_fields = ["slug", "accept_simulated"]
     scopes = {
         "routing_table": "route",
+        "telemetry": "ingest",
         **FleetRollouts.rollout_scopes,
         "serving_profile": "deploy",
         "create": "deploy",
@@ -81,6 +83,18 @@ class FleetViewSet(FleetRollouts):
             acting_user=self.person, fleet=fleet, expected_version=self.expected_version(), **data
         )
         return self.answer(fleet)
+
+    @extend_schema(request=TelemetryInput, responses={201: TelemetryAnswer, 200: TelemetryAnswer})
+    @action(detail=True, methods=["post"])
+    def telemetry(self, request: Request, slug: str) -> Response:
+        """Report what a router served in a window. The same window again, with the same figures, is counted once."""
+        found = telemetry.record_windows(
+            acting_user=self.person,
+            fleet=self.get_object(),
+            payload=self.accept(TelemetryInput),
+            by_token=isinstance(request.auth, ApiToken),
+        )
+        return Response(found.as_dict(), status=200 if found.duplicate else 201)
 
     @extend_schema(
         parameters=[

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from planner.api import replay_serializers, serializers
 from planner.api.base import ReadViewSet
 from planner.api.permissions import NEVER_BY_TOKEN
-from planner.models import ApiToken, AuditEvent, DriftCheck, Job, TelemetryWindow
+from planner.models import ApiToken, AuditEvent, Job
 from planner.services import jobs, tokens
 
 
@@ -42,23 +42,6 @@ class AuditEventViewSet(ReadViewSet):
         "subject_id": ["exact"],
         "created_at": ["gte", "lt"],
     }
-
-
-class TelemetryWindowViewSet(ReadViewSet):
-    """What routers reported."""
-
-    queryset = TelemetryWindow.objects.select_related("fleet").order_by("-id")
-    serializer_class = serializers.TelemetryWindowSerializer
-    filterset_fields = {"fleet__slug": ["exact"], "plan": ["exact"], "arm": ["exact"]}
-
-
-class DriftCheckViewSet(ReadViewSet):
-    """Comparisons of what plans were made for with what is measured now."""
-
-    queryset = DriftCheck.objects.select_related("plan").order_by("-id")
-    serializer_class = serializers.DriftCheckSerializer
-    fleet_path = "plan__fleet"
-    filterset_fields = {"plan": ["exact"], "verdict": ["exact"]}
 
 
 class TokenViewSet(ReadViewSet):
