@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 API = "/api/v1"
 NOUNS = [
     "fleets", "destinations", "workloads", "calibrations", "plans", "replays", "gates", "approvals", "rollouts",
-    "freezes", "telemetry", "drift-checks", "jobs", "audit-events", "tokens",
+    "waivers", "freezes", "telemetry", "drift-checks", "jobs", "audit-events", "tokens",
 ]  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_a_token_of_one_fleet_sees_that_fleet_only(clients, cast, fleet, other_f
         for pk in every - mine:
             where = Fleet.objects.get(pk=pk).slug if noun == "fleets" else pk
             assert token.get(f"{API}/{noun}/{where}/").status_code == 404
-    assert filled == 11  # all that a fleet has but telemetry and drift checks
+    assert filled == 13  # all that a fleet has but waivers and freezes
 
 
 def test_a_token_of_one_fleet_names_no_other(clients, cast, fleet, other_fleet, problem):

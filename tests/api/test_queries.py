@@ -5,8 +5,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from planner.models import DriftCheck, Freeze, TelemetryWindow
-from planner.services import gates, studies, tokens
+from planner.models import DriftCheck, Freeze, TelemetryWindow, Waiver
+from planner.services import comments, gates, studies, tokens
 from planner.tasks import run_study
 from tests import factories as make
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 # Session and user, then: the page, and one more for each prefetch.
 QUERIES = {
     "fleets": 3, "destinations": 3, "workloads": 3, "calibrations": 3, "plans": 3, "replays": 3, "gates": 4,
-    "approvals": 3, "rollouts": 7, "freezes": 3,
+    "approvals": 3, "waivers": 3, "plans/{plan}/comments": 4, "rollouts": 7, "freezes": 3,
     "telemetry": 3, "drift-checks": 3, "jobs": 3, "audit-events": 3, "tokens": 3,
 }  # fmt: skip
 
@@ -49,6 +49,17 @@ def grown():
         approval = fleet.plans.filter(state="approved", kind="cacheroute").get().approvals.first()
         _copy(approval, approver=make.make_user(f"approver-{n}", "approver"))
 
+    def plan_waivers(cast, fleet, n):
+        plan = fleet.plans.filter(kind="cacheroute").latest("id")
+        asked = {"plan": plan, "check_name": f"check-{n}", "reason": "r", "requested_by": cast.ada}
+        now = timezone.now()
+        more = {"granted_by": cast.grace, "granted_at": now, "ended_by": cast.hopper, "ended_at": now}
+        Waiver.objects.create(**asked, **more, expires_at=now + timezone.timedelta(days=1))
+
+    def plan_comments(cast, fleet, n):
+        plan = fleet.plans.filter(kind="cacheroute").latest("id")
+        comments.comment_plan(acting_user=make.make_user(f"speaker-{n}", "viewer"), plan=plan, text=f"comment {n}")
+
     def rollouts(cast, fleet, n):
         row = _copy(fleet.rollouts.get(state="active"), state="superseded", ended_at=timezone.now())
         row.steps.create(number=1, weight=1.0, entered_by=cast.linus)
@@ -71,7 +82,8 @@ def grown():
 
     return {
         "fleets": fleets, "destinations": destinations, "workloads": workloads, "calibrations": calibrations,
-        "plans": plans, "replays": replays, "gates": gate_evaluations, "approvals": approvals, "rollouts": rollouts,
+        "plans": plans, "replays": replays, "gates": gate_evaluations, "approvals": approvals, "waivers": plan_waivers,
+        "plans/{plan}/comments": plan_comments, "rollouts": rollouts,
         "freezes": freezes,
         "telemetry": telemetry, "drift-checks": drift, "jobs": plans, "audit-events": calibrations,
         "tokens": api_tokens,
@@ -89,13 +101,14 @@ def _copy(row, **values):
 
 @pytest.mark.parametrize(("noun", "expected"), QUERIES.items())
 def test_a_list_takes_the_same_queries_for_3_rows_and_for_30(clients, cast, fleet, grown, noun, expected):
-    if noun in ("replays", "gates", "approvals"):
-        make.approved_plan(cast, fleet)
-    client = clients.root
+    if noun in ("replays", "gates", "approvals", "waivers", "plans/{plan}/comments"):
+        plan = make.approved_plan(cast, fleet)
+    grow, client = grown[noun], clients.root
+    noun = noun.format(plan=plan.pk) if "{" in noun else noun
 
     def queries_at(rows):
         while len(client.get(f"/api/v1/{noun}/?page_size=500").json()["results"]) < rows:
-            grown[noun](cast, fleet, next(numbers))
+            grow(cast, fleet, next(numbers))
         with CaptureQueriesContext(
             connection,
         ) as captured:
@@ -124,16 +137,16 @@ def _of_plan(suffix, **query):
 
 
 DETAILS = {
-    "plan": (3, _of_plan("")),
-    "key": (4, _of_plan("explain/", key="k1")),
-    "destination": (4, _of_plan("explain/", destination="d1")),
-    "sensitivity": (4, _of_plan("sensitivity/")),
-    "destination row": (3, lambda fleet, plan: (f"/api/v1/destinations/{fleet.destinations.first().pk}/", {})),
-    "fleet page": (14, lambda fleet, plan: (f"/fleets/{fleet.slug}/", {})),
-    "plan page": (18, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/", {})),
-    "explain page": (13, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/explain/", {"key": "k1"})),
+    "plan": (4, _of_plan("")),
+    "key": (5, _of_plan("explain/", key="k1")),
+    "destination": (5, _of_plan("explain/", destination="d1")),
+    "sensitivity": (5, _of_plan("sensitivity/")),
+    "destination row": (4, lambda fleet, plan: (f"/api/v1/destinations/{fleet.destinations.first().pk}/", {})),
+    "fleet page": (20, lambda fleet, plan: (f"/fleets/{fleet.slug}/", {})),
+    "plan page": (26, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/", {})),
+    "explain page": (19, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/explain/", {"key": "k1"})),
     "destination on the explain page": (
-        11, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/explain/", {"destination": "d1"})
+        17, lambda fleet, plan: (f"/fleets/{fleet.slug}/plans/{plan.number}/explain/", {"destination": "d1"})
     ),
 }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Registered in the order in which items show them.
+# Importing registers; within an item, checks stand in the order of its module.
 from planner.services.checks import better, fallback, inputs, replayed, same, slots
 from planner.services.checks.engine import (
     CHECKS,
