@@ -9,7 +9,6 @@ from planner.models.audit_chain import chained
 from planner.models.base import DIGEST_LENGTH, append_only
 from planner.models.fleet import Fleet
 
-
 # What decides about the traffic of a fleet: the lines of its timeline.
 GOVERNING = (
     "plan.submitted",

@@ -3,6 +3,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
+from django.utils import timezone
 
 from planner.models.fleet import Fleet
 
@@ -42,3 +43,8 @@ class BreakGlass(models.Model):
 
     def __str__(self) -> str:
         return f"emergency of {self.opened_by} on {self.fleet}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its holder may pass guards now."""
+        return self.closed_at is None and self.expires_at > timezone.now()

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest
 
-from planner.models import Fleet
+from planner.models import BreakGlass, Fleet
 from planner.services import rights
 
 
@@ -30,6 +30,16 @@ class May:
     def _holds(self, right: str) -> bool:
         user = self._request.user
         return user.has_perm(right) or rights.may(user, right, self._fleet)
+
+    @cached_property
+    def emergencies(self) -> list[BreakGlass]:
+        """Emergencies of the page's fleet that are open, or over and not reviewed: everybody sees them."""
+        match = self._request.resolver_match
+        slug = match.kwargs.get("slug") if match else None
+        if slug is None:
+            return []
+        rows = BreakGlass.objects.filter(fleet__slug=slug, reviewed_at=None)
+        return list(rows.select_related("opened_by").order_by("id"))
 
     @cached_property
     def plan(self) -> bool:

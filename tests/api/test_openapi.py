@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests import factories as make
 SNAPSHOT = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
 PATHS = json.loads(SNAPSHOT.read_text())["paths"]
 OPERATIONS = [(path, method) for path in PATHS for method in PATHS[path]]
+EXAMPLES = 1_000  # over the whole document, at least
 HOW = "python manage.py spectacular --validate --fail-on-warn --format openapi-json --file docs/openapi.json"
 
 
@@ -65,15 +67,31 @@ def document(one_connection, cast, fleet):
     return served
 
 
+@pytest.fixture(scope="module")
+def asked():
+    """Counts the requests of each operation; where all of them were asked for, there must be a thousand and more."""
+    counts = Counter()
+    yield counts
+    if len(counts) == len(OPERATIONS):
+        assert counts.total() >= EXAMPLES, counts.total()
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
-def test_every_answer_is_one_that_the_document_names(cast, document, path, method):
+def test_every_answer_is_one_that_the_document_names(cast, document, asked, path, method):
     scopes = ["read", "ingest", "plan", "deploy", "route"]
     _, secret = tokens.create_token(acting_user=cast.root, name="schema", scopes=scopes)
 
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(
+        max_examples=max(12, 2 * EXAMPLES // len(OPERATIONS)),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+        database=None,
+    )
     @given(case=document[path][method].as_strategy())
     def ask(case):
+        asked[path, method] += 1
         response = case.call(headers={"Authorization": f"Token {secret}", "Accept-Encoding": "identity"})
         case.validate_response(
             response,

@@ -31,8 +31,8 @@ def grown(cast, fleet):
             INSERT INTO planner_auditevent (fleet_id, action, actor_name, token_prefix, request_id, subject_type,
                 subject_id, subject_label, before, after, reason, evidence_digest, created_at)
             SELECT (%s)[1 + n %% 3], (ARRAY['replay.started', 'replay.finished', 'plan.built', 'workload.imported',
-                'rollout.advanced'])[1 + n %% 5], 'person-' || n %% 50, '', '', 'plan', n %% 500, 'Plan', '{{}}', '{{}}',
-                '', '', now() - (interval '1 year') * (1 - n / {EVENTS}.0)
+                'rollout.advanced'])[1 + n %% 5], 'person-' || n %% 50, '', '', 'plan', n %% 500, 'Plan', '{{}}',
+                '{{}}', '', '', now() - (interval '1 year') * (1 - n / {EVENTS}.0)
             FROM generate_series(1, {EVENTS}) AS n
             """,
             [[one.pk for one in fleets]],

@@ -63,6 +63,7 @@ class WaitingViewSet(ConsoleViewSet):
     queryset = Fleet.objects.none()
     fleet_path = ""
     serializer_class = serializers.WaitingSerializer
+    pagination_class = None  # as long as what waits for one person
 
     @extend_schema(responses={200: serializers.WaitingSerializer(many=True)})
     def list(self, request: Request) -> Response:
