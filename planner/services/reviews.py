@@ -35,7 +35,7 @@ _WORDS = {
     "waivers": "the waivers in force",
 }
 # Parts that follow from others: named alone they would say little, and beside them nothing new.
-_FOLLOWS = {"blast_radius": ("incumbent",), "envelope": ("policy", "replay"), "replan": ("incumbent",)}
+_FOLLOWS = {"blast_radius": ("incumbent",), "envelope": ("policy", "replay"), "incumbent": ("replan",)}
 _EXPIRED = Q(withdrawn_at=None) | Q(withdrawn_reason="expired")
 
 
@@ -71,9 +71,16 @@ def _changed(evidence: dict[str, Any], evaluation: GateEvaluation) -> list[str]:
         return []
     if evaluation.evidence.get("format") != evidence["format"]:
         return ["what the console looks at"]
-    names = {k for k in {*evidence, *evaluation.evidence} if evidence.get(k) != evaluation.evidence.get(k)}
+    then = evaluation.evidence
+    names = {k for k in {*evidence, *then} if evidence.get(k) != then.get(k)}
+    if "incumbent" in names and _without_incumbent(evidence) == _without_incumbent(then):
+        names.discard("replay")  # the replay is the same; who is live beside it is not
     told = [name for name in sorted(names) if not names.intersection(_FOLLOWS.get(name, ()))]
-    return [_told(name, evidence, evaluation.evidence) for name in told]
+    return [_told(name, evidence, then) for name in told]
+
+
+def _without_incumbent(evidence: dict[str, Any]) -> dict[str, Any]:
+    return {**(evidence.get("replay") or {}), "incumbent": None}
 
 
 def _told(name: str, now: dict[str, Any], then: dict[str, Any]) -> str:

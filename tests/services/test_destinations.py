@@ -8,7 +8,7 @@ from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
 from planner.models import AuditEvent, Destination, Plan
 from planner.selectors.routing_tables import routing_table
 from planner.services import fleets, gates, replays, reviews, rollouts
-from planner.services.checklist import FAIL, PASS
+from planner.services.checks import FAIL, PASS
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db

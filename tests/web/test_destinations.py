@@ -121,9 +121,7 @@ def test_those_who_do_not_manage_neither_see_nor_open_these_pages(sign_in, cast:
 
 def test_a_new_fleet_takes_speeds_too(sign_in, cast: Cast) -> None:
     destinations = "a http://10.0.0.1:8000\nb http://10.0.0.2:8000 2"
-    form = make.policy_form(
-        slug="gamma", name="Gamma", engine_profile="llama-3.1-8b-h100", destinations=destinations
-    )
+    form = make.policy_form(slug="gamma", name="Gamma", engine_profile="llama-3.1-8b-h100", destinations=destinations)
     sign_in(cast.root).post(reverse("fleet-new"), form)
     rows = Fleet.objects.get(slug="gamma").destinations.order_by("index")
     assert list(rows.values_list("name", "weight")) == [("a", 1.0), ("b", 2.0)]
