@@ -185,7 +185,7 @@ CELERY_BEAT_SCHEDULE = {
     "sweep-jobs": {"task": "planner.sweep_jobs", "schedule": 5.0, "options": {"expires": 5}},
     "watch-fleets": {"task": "planner.watch_fleets", "schedule": 60.0, "options": {"expires": 50}},
     # Looks whether a minute is over that was not simulated yet, which costs a query where none is.
-    "simulate-traffic": {"task": "planner.simulate_traffic", "schedule": 15.0, "options": {"expires": 15}},
+    "simulate-traffic": {"task": "planner.simulate_traffic", "schedule": 5.0, "options": {"expires": 5}},
     "prune-telemetry": {"task": "planner.prune_telemetry", "schedule": 3600.0, "options": {"expires": 600}},
     "deliver-webhooks": {"task": "planner.deliver_webhooks", "schedule": 5.0, "options": {"expires": 5}},
 }

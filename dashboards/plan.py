@@ -10,6 +10,7 @@ from dash import ClientsideFunction, Input, Output, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
 from dashboards import figures, ladder, recovery
+from dashboards.cards import card
 from dashboards.mounting import EmbeddedDash
 from planner.selectors.plan_page import chart_data
 from planner.selectors.policy_names import CANDIDATE
@@ -17,7 +18,6 @@ from planner.selectors.policy_names import CANDIDATE
 PREFIX = "/charts/plan/"
 PAGE = re.compile(r"^/fleets/(?P<slug>[-\w]+)/plans/(?P<number>\d+)/?$")
 REPLAY = re.compile(r"[?&]replay=(?P<pk>\d{1,9})(?:&|$)")
-GRAPH: Any = {"displayModeBar": False, "responsive": True}
 
 app = EmbeddedDash(
     "plan_charts",
@@ -36,24 +36,6 @@ app = EmbeddedDash(
 app.server.config["PROPAGATE_EXCEPTIONS"] = True
 
 
-def _card(identifier: str, title: str, note: str, **box: Any) -> html.Section:
-    return html.Section(
-        id=f"{identifier}-card",
-        className="panel chart",
-        children=[
-            html.Div(
-                className="panel-head",
-                children=[
-                    html.H3([title, html.Span(className="tag tag-warn simulated-tag", id=f"{identifier}-simulated")])
-                ],
-            ),
-            html.P(note, className="note", id=f"{identifier}-note"),
-            dcc.Graph(id=identifier, config=GRAPH, figure={"data": [], "layout": {}}, style={"height": "320px"}),
-        ],
-        **box,
-    )
-
-
 # Charts over all loads, and charts at one of them.
 OVER_LOADS = ("hit-rate", "request-hit-rate", "p99", "imbalance", "busy-imbalance")
 AT_LOAD = ("chain", "recovery", "load-bars")
@@ -70,12 +52,12 @@ app.layout = html.Div(
                 html.Div(
                     className="charts",
                     children=[
-                        _card(
+                        card(
                             "hit-rate",
                             "Hit rate, token-weighted",
                             "Cached prompt tokens as a share of prompt tokens; bars are 95% intervals over seeds.",
                         ),
-                        _card(
+                        card(
                             "request-hit-rate",
                             "Hit rate, request-weighted",
                             "Share of the requests that found anything in a cache, however little of their prompt.",
@@ -85,7 +67,7 @@ app.layout = html.Div(
                 html.Div(
                     className="charts one",
                     children=[
-                        _card(
+                        card(
                             "p99",
                             "p99 latency and capacity",
                             "End to end; bars are 95% intervals over paired seeds, the dashed line is the fleet's SLO. "
@@ -97,12 +79,12 @@ app.layout = html.Div(
                 html.Div(
                     className="charts",
                     children=[
-                        _card(
+                        card(
                             "imbalance",
                             "Imbalance of requests",
                             "Requests of the busiest destination over their mean; 1 is perfect.",
                         ),
-                        _card(
+                        card(
                             "busy-imbalance",
                             "Imbalance of busy time",
                             "Time at work of the busiest destination over the mean; 1 is perfect.",
@@ -123,15 +105,15 @@ app.layout = html.Div(
                         dbc.Select(id="load", options=[], value=None, size="sm"),
                     ],
                 ),
-                _card(
+                card(
                     "chain",
                     "From available to delivered hits",
                     "What one cache that never evicts would have found, the part that the table could keep, and what "
                     "each policy served, with its difference to CacheRoute. Shares of prompt tokens, mean over seeds.",
                     hidden=True,
                 ),
-                _card("recovery", "Hit rate over time", "", hidden=True),
-                _card(
+                card("recovery", "Hit rate over time", "", hidden=True),
+                card(
                     "load-bars",
                     "Load of each destination",
                     "As a multiple of the mean, which goes by the destination's speed: requests/s as planned, "

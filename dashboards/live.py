@@ -1,0 +1,105 @@
+"""The charts of the live page: each arm of a fleet over the last hour, drawn anew every half minute."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dash import ClientsideFunction, Input, Output, dcc, html, no_update
+from dash.exceptions import PreventUpdate
+
+from dashboards import arms
+from dashboards.cards import card
+from dashboards.mounting import EmbeddedDash
+from planner.models import Fleet
+from planner.selectors.live_page import live_data
+
+PREFIX = "/charts/live/"
+PAGE = re.compile(r"^/fleets/(?P<slug>[-\w]+)/live/?$")
+EVERY_MS = 30_000
+
+app = EmbeddedDash(
+    "live_charts",
+    requests_pathname_prefix=PREFIX,
+    routes_pathname_prefix=PREFIX,
+    csrf_token_name="csrftoken",  # noqa: S106 - the name of a cookie
+    csrf_header_name="X-CSRFToken",
+    serve_locally=True,
+    include_assets_files=False,
+    update_title="",
+    add_log_handler=False,
+    use_async=False,  # callbacks read by the ORM, which refuses to run inside an event loop
+)
+
+# An error of a callback is Django's to log and answer, as any other.
+app.server.config["PROPAGATE_EXCEPTIONS"] = True
+
+CHARTS = {"hit-rate": arms.hit_rate, "p99": arms.p99, "errors": arms.errors, "imbalance": arms.imbalance,
+          "load": arms.load}  # fmt: skip
+
+app.layout = html.Div(
+    children=[
+        dcc.Location(id="address", refresh=False),
+        dcc.Store(id="theme"),
+        dcc.Interval(id="clock", interval=EVERY_MS),
+        html.P(id="none", className="note"),
+        html.Div(
+            id="charts",
+            hidden=True,
+            children=[
+                html.Div(
+                    className="charts",
+                    children=[
+                        card(
+                            "hit-rate",
+                            "Hit rate",
+                            "Cached prompt tokens as a share of prompt tokens. Dotted lines: the table changed.",
+                        ),
+                        card("p99", "p99 latency", "End to end, a point a minute; bars are 95% intervals."),
+                        card("errors", "Failed requests", "Share of the requests of each arm."),
+                        card(
+                            "imbalance",
+                            "Imbalance",
+                            "Requests of the busiest destination over their mean, both arms together; 1 is perfect.",
+                        ),
+                    ],
+                ),
+                html.Div(
+                    className="charts one",
+                    children=[card("load", "Load", "Requests/s that all routers together reported.")],
+                ),
+            ],
+        ),
+    ]
+)
+
+# In static/js/theme.js: the theme of the page, now and whenever it is switched.
+app.clientside_callback(
+    ClientsideFunction(namespace="console", function_name="theme"),
+    Output("theme", "data"),
+    Input("address", "pathname"),
+)
+
+
+@app.callback(
+    *(Output(name, "figure") for name in CHARTS),
+    *(Output(f"{name}-simulated", "children") for name in CHARTS),
+    Output("charts", "hidden"),
+    Output("none", "children"),
+    Input("address", "pathname"),
+    Input("theme", "data"),
+    Input("clock", "n_intervals"),
+)
+def show(pathname: str | None, theme: str | None, _round: int | None) -> tuple[Any, ...]:
+    """Every chart, from what was reported in the last hour."""
+    found = PAGE.match(pathname or "")
+    if found is None or theme is None:
+        raise PreventUpdate
+    fleet = Fleet.objects.filter(slug=found["slug"]).first()
+    data = live_data(fleet) if fleet is not None else {"rows": []}
+    if not data["rows"]:
+        words = "Charts appear here when routers have reported; they are drawn anew every half minute."
+        return *[no_update] * (2 * len(CHARTS)), True, words
+    look = "dark" if theme == "dark" else "light"
+    label = "≈ simulated" if data["simulated"] else ""
+    return *(draw(data, look) for draw in CHARTS.values()), *[label] * len(CHARTS), False, ""
