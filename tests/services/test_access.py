@@ -1,8 +1,11 @@
 """Roles on single fleets, accounts, emergencies and tokens: what each opens, and what none does."""
 
 import datetime as dt
+import json
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
@@ -214,3 +217,76 @@ def test_a_token_is_revoked_by_its_owner_or_an_administrator(cast):
     with pytest.raises(NotAllowed):
         tokens.revoke_token(acting_user=cast.linus, token=token)
     assert tokens.revoke_token(acting_user=cast.root, token=token).revoked_at is not None
+
+
+def test_accounts_and_roles_by_command(cast, fleet, capsys):
+    call_command("create_account", "night", user="root", json=True)
+    made = json.loads(capsys.readouterr().out)
+    user = User.objects.get(username="night")
+    assert user.check_password(made["password"])
+    call_command("grant_role", "night", "operator", fleet=fleet.slug, user="root")
+    assert rights.may(again(user), rights.OPERATE, fleet)
+    call_command("grant_role", "night", "operator", fleet=fleet.slug, take=True, user="root")
+    assert not rights.may(again(user), rights.OPERATE, fleet)
+    with pytest.raises(CommandError, match="may not manage"):
+        call_command("grant_role", "night", "operator", user="ada")
+
+
+def test_the_pages_of_access_give_take_and_create(client, cast, fleet):
+    client.force_login(cast.root)
+    made = client.post("/access/accounts/", {"username": "night", "email": cast.ada.email.upper()})
+    assert made.status_code == 201
+    user = User.objects.get(username="night")
+    assert user.check_password(made.context["password"])
+    page = client.get("/access/").content.decode()
+    assert "share the address ada@example.test" in page
+    assert made.context["password"] not in page
+    client.post(f"/fleets/{fleet.slug}/access/roles/", {"username": "night", "role": "planner"})
+    assert "planner of Alpha" in client.get("/access/").content.decode()
+    assert "night" in client.get(f"/fleets/{fleet.slug}/access/").content.decode()
+    client.post(f"/fleets/{fleet.slug}/access/roles/", {"username": "night", "role": "planner", "take": "1"})
+    assert not rights.sees(again(user), fleet)
+    client.post(f"/access/accounts/{user.pk}/switch/", {"active": "0"})
+    assert not again(user).is_active
+    for who in (cast.linus, cast.ada):
+        client.force_login(who)
+        assert client.get("/access/").status_code == 403
+        assert client.post("/access/roles/", {"username": "ada", "role": "admin"}).status_code == 403
+    assert not rights.may(again(cast.ada), rights.MANAGE)
+
+
+def test_the_page_of_emergencies_opens_closes_and_reviews_with_a_banner(client, cast, fleet):
+    client.force_login(cast.grace)
+    address = f"/fleets/{fleet.slug}/emergencies/"
+    assert client.post(address, {"reason": "short"}).status_code == 400
+    client.post(address, {"reason": REASON})
+    row = BreakGlass.objects.get()
+    client.force_login(cast.vera)
+    banner = client.get(f"/fleets/{fleet.slug}/").content.decode()
+    assert "grace operates this fleet past its guards" in banner
+    assert client.post(address, {"reason": REASON}).status_code == 403
+    client.force_login(cast.grace)
+    client.post(f"{address}{row.pk}/close/")
+    client.post(f"{address}{row.pk}/review/", {"review": "mine"})
+    assert BreakGlass.objects.get().reviewed_at is None
+    client.force_login(cast.hopper)
+    assert "nobody has reviewed it yet" in client.get(f"/fleets/{fleet.slug}/").content.decode()
+    client.post(f"{address}{row.pk}/review/", {"review": "justified"})
+    assert BreakGlass.objects.get().review == "justified"
+    assert "past its guards" not in client.get(f"/fleets/{fleet.slug}/").content.decode()
+
+
+def test_the_page_of_tokens_rotates_and_binds_to_networks(client, cast):
+    client.force_login(cast.ada)
+    form = {"name": "router", "scopes": ["route"], "days": "30", "allowed_networks": "10.0.0.0/8, 192.0.2.1"}
+    made = client.post("/tokens/", form)
+    assert made.status_code == 201
+    token = ApiToken.objects.get()
+    assert token.allowed_networks == ["10.0.0.0/8", "192.0.2.1/32"]
+    again_made = client.post(f"/tokens/{token.pk}/rotate/", {"overlap": "1"})
+    assert again_made.status_code == 201
+    assert tokens.find_token(again_made.context["secret"], "10.0.0.1").name == "router"
+    assert tokens.find_token(made.context["secret"], "10.0.0.1") is not None
+    assert client.post("/tokens/", {**form, "name": "x", "allowed_networks": "all"}).status_code == 400
+    client.force_login(cast.linus)
+    assert client.post(f"/tokens/{token.pk}/rotate/").status_code == 404
