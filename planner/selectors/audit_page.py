@@ -11,6 +11,7 @@ from django.db.models import Q, QuerySet
 from planner.models import AuditEvent, Fleet, Plan
 
 PAGE = 50
+LAST_DAY = dt.date.max - dt.timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ def matching(wanted: AuditFilter) -> QuerySet[AuditEvent]:
     if wanted.since:
         events = events.filter(created_at__gte=_midnight(wanted.since))
     if wanted.until:
-        events = events.filter(created_at__lt=_midnight(wanted.until + dt.timedelta(days=1)))
+        # The last day of the calendar has none after it.
+        events = events.filter(created_at__lt=_midnight(min(wanted.until, LAST_DAY) + dt.timedelta(days=1)))
     return events
 
 
