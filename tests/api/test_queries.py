@@ -5,8 +5,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from planner.models import DriftCheck, Freeze, TelemetryWindow, Waiver
-from planner.services import comments, gates, studies, tokens
+from planner.models import AuditCheckpoint, DriftCheck, Freeze, TelemetryWindow, Waiver
+from planner.services import comments, gates, studies, tokens, webhooks
+from planner.services.fleets import change_policy
 from planner.tasks import run_study
 from tests import factories as make
 
@@ -17,6 +18,7 @@ QUERIES = {
     "fleets": 3, "destinations": 3, "workloads": 3, "calibrations": 3, "plans": 3, "replays": 3, "gates": 4,
     "approvals": 3, "waivers": 3, "plans/{plan}/comments": 4, "rollouts": 7, "freezes": 3,
     "telemetry": 3, "drift-checks": 3, "jobs": 3, "audit-events": 3, "tokens": 3,
+    "policy-versions": 3, "emergencies": 3, "webhooks": 3, "webhook-deliveries": 3, "audit-checkpoints": 3,
 }  # fmt: skip
 
 
@@ -80,7 +82,29 @@ def grown():
     def api_tokens(cast, fleet, n):
         tokens.create_token(acting_user=cast.root, name=f"t{n}", scopes=["read"], fleet=fleet)
 
+    def policies(cast, fleet, n):
+        change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.5 + n)
+
+    def emergencies(cast, fleet, n):
+        fleet.emergencies.create(
+            opened_by=cast.linus, reason="now", expires_at=timezone.now(), closed_at=timezone.now(),
+            reviewed_by=cast.grace, reviewed_at=timezone.now(),
+        )  # fmt: skip
+
+    def hooks(cast, fleet, n):
+        return webhooks.create_webhook(acting_user=cast.root, name=f"hook {n}", url="https://example.com/", fleet=fleet)
+
+    def deliveries(cast, fleet, n):
+        hook = fleet.webhooks.first() or hooks(cast, fleet, n)[0]
+        hook.deliveries.create(event=fleet.audit_events.exclude(pk__in=hook.deliveries.values("event"))[0])
+        make.make_calibration(cast, fleet)
+
+    def checkpoints(cast, fleet, n):
+        AuditCheckpoint.objects.create(position=n, digest="", signature="", public_key="", document={})
+
     return {
+        "policy-versions": policies, "emergencies": emergencies, "webhooks": hooks, "webhook-deliveries": deliveries,
+        "audit-checkpoints": checkpoints,
         "fleets": fleets, "destinations": destinations, "workloads": workloads, "calibrations": calibrations,
         "plans": plans, "replays": replays, "gates": gate_evaluations, "approvals": approvals, "waivers": plan_waivers,
         "plans/{plan}/comments": plan_comments, "rollouts": rollouts,

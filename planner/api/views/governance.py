@@ -5,10 +5,10 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import webhook_serializers as serializers
+from planner.api import governance_serializers as serializers
 from planner.api.base import ConsoleViewSet, ReadViewSet
 from planner.api.permissions import NEVER_BY_TOKEN
-from planner.models import AuditCheckpoint, BreakGlass, Fleet
+from planner.models import AuditCheckpoint, BreakGlass, Fleet, PolicyVersion
 from planner.services import audit_chain, emergencies
 from planner.services.inbox import waiting_for_me
 
@@ -40,6 +40,14 @@ class EmergencyViewSet(ReadViewSet):
         row = self.get_object()
         data = self.accept(serializers.ReviewInput)
         return self.answer(emergencies.review_emergency(acting_user=self.person, emergency=row, **data))
+
+
+class PolicyVersionViewSet(ReadViewSet):
+    """The policies that a fleet has had: plans were judged by one of them."""
+
+    queryset = PolicyVersion.objects.select_related("fleet", "changed_by").order_by("-id")
+    serializer_class = serializers.PolicyVersionSerializer
+    filterset_fields = {"fleet__slug": ["exact"], "number": ["exact"]}
 
 
 class CheckpointViewSet(ReadViewSet):

@@ -5,7 +5,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api import webhook_serializers as serializers
+from planner.api import governance_serializers as serializers
 from planner.api.base import ReadViewSet, with_etag
 from planner.api.permissions import NEVER_BY_TOKEN
 from planner.api.schema import CHANGED, IF_MATCH

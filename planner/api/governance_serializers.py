@@ -1,4 +1,4 @@
-"""Webhooks, emergencies and checkpoints: what is shown and what is accepted."""
+"""Webhooks, emergencies, checkpoints and policies: what is shown and what is accepted."""
 
 from __future__ import annotations
 
@@ -82,3 +82,12 @@ class WaitingSerializer(serializers.Serializer[Any]):
     since = serializers.DateTimeField()
     path = serializers.CharField(help_text="Page to decide on")
     simulated = serializers.BooleanField()
+
+
+class PolicyVersionSerializer(serializers.ModelSerializer[models.PolicyVersion]):
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
+    changed_by = serializers.CharField(source="changed_by.username", read_only=True, allow_null=True, default=None)
+
+    class Meta:
+        model = models.PolicyVersion
+        fields = "__all__"
