@@ -166,7 +166,7 @@ def find_token(secret: str, address: str | None) -> ApiToken | None:
 
     None when it is unknown, expired, revoked, its user is off, or `address` is none that it may be used from.
     """
-    token = ApiToken.objects.select_related("user", "fleet").filter(digest=digest_of(secret)).first()
+    token = ApiToken.objects.select_related("user").filter(digest=digest_of(secret)).first()
     now = timezone.now()
     if token is None or token.revoked_at or not token.user.is_active:
         return None
