@@ -47,9 +47,10 @@ def _other_ahead(plan: Plan, rollout: Rollout | None) -> Rollout | None:
 def radius(plan: Plan, against: Plan | None = None) -> dict[str, Any]:
     """``blast``: what a plan would touch, or None with ``blast_lost`` saying what cannot be read."""
     try:
-        return {"blast": blast_radius(plan, against)}
+        found = blast_radius(plan, against)
     except ArtifactLost as lost:
         return {"blast": None, "blast_lost": lost.message}
+    return {"blast": found, "blast_simulated": plan.workload is not None and plan.workload.simulated}
 
 
 def rollout_page(rollout: Rollout) -> dict[str, Any]:
@@ -62,6 +63,7 @@ def rollout_page(rollout: Rollout) -> dict[str, Any]:
         "rows": step_rows(rollout, analyses),
         "analyses": analyses,
         "simulated": any(analysis.simulated for analysis in analyses),
+        "evaluation": rollout.plan.gate_evaluations.filter(evidence_digest=rollout.evidence_digest).only("pk").last(),
         "events": list(
             AuditEvent.objects.filter(fleet=rollout.fleet, subject_type="rollout", subject_id=rollout.pk)
             .defer("before", "after")
