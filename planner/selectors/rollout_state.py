@@ -123,7 +123,8 @@ def _analysis_holds(rollout: Rollout) -> list[Held]:
     if analysis.verdict == Verdict.PASS:
         return []
     verdict = Verdict(analysis.verdict)
-    told = f"the latest analysis of step {analysis.step} is {verdict.label}: {analysis.explanation.rstrip('.')}"
+    label, why = str(verdict.label).lower(), analysis.explanation.rstrip(".")
+    told = f"the latest analysis of step {analysis.step} is {label}: {why}"
     return [Held("analysis", f"{told}; {_REMEDIES[verdict]}")]
 
 

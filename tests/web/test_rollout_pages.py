@@ -54,6 +54,20 @@ def test_the_page_says_where_it_stands_and_what_holds_it(sign_in, cast: Cast, ca
     assert "Advance" not in page_of(sign_in(cast.vera), canary)
 
 
+def test_an_analysis_shows_its_checks_and_both_arms(sign_in, cast: Cast, canary: Rollout) -> None:
+    arm = {"requests": 1_200, "p99_s": {"value": 1.5, "low": 1.25, "high": 1.75}, "error_rate": {"value": 0.0025}}
+    canary.analyses.create(
+        step=1, verdict="pass", explanation="All of it.", simulated=True,
+        numbers={
+            "checks": [{"name": "p99", "text": "p99 is within 3.5 s.", "verdict": "pass"}],
+            "canary": {**arm, "hit_rate": 0.825}, "incumbent": {**arm, "hit_rate": 0.25},
+        },
+    )  # fmt: skip
+    page = page_of(sign_in(cast.vera), canary)
+    for words in ("p99 is within 3.5 s.", "1.5 (1.25 to 1.75)", "0.25%", "82.5%", "simulated", "All numbers"):
+        assert words in page, words
+
+
 def test_every_state_has_its_page(sign_in, cast: Cast, fleet: Fleet) -> None:
     client, later = sign_in(cast.linus), timezone.now() + dt.timedelta(hours=1)
     rollout = rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet), scheduled_for=later)
