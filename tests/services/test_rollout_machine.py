@@ -350,7 +350,12 @@ def test_a_thousand_interleavings(world):
     )
     done = machine.done
     assert done["interleavings"] >= INTERLEAVINGS
-    # It was no walk past closed doors.
+    # It was no walk past closed doors: most kinds of moves were made, and refused for many reasons. Which ones is chance.
     happened = {name for name, count in done.items() if count and "refused" not in name}
-    assert happened >= {"start", "advance", "promote", "abort", "roll back", "fall back", "fired: canary", "freeze"}
-    assert {name.partition(": ")[2] for name in done if "refused" in name} >= {"held", "frozen", "not-approved"}
+    refused = {name.partition("refused: ")[2] for name in done if "refused" in name}
+    assert len(happened) >= 12, sorted(happened)
+    assert len(refused) >= 5, sorted(refused)
+    assert sum(done.values()) >= 5 * INTERLEAVINGS
+    if INTERLEAVINGS >= 1_000:
+        assert happened >= {"start", "advance", "promote", "abort", "roll back", "fall back", "fired: canary", "freeze"}
+        assert refused >= {"held", "frozen", "not-approved", "evidence-stale", "canary-running", "scheduled", "active"}
