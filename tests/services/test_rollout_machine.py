@@ -350,7 +350,7 @@ def test_a_thousand_interleavings(world):
     )
     done = machine.done
     assert done["interleavings"] >= INTERLEAVINGS
-    # It was no walk past closed doors: most kinds of moves were made, and refused for many reasons. Which ones is chance.
+    # It was no walk past closed doors: many kinds of moves were made, and refused for many reasons. Which is chance.
     happened = {name for name, count in done.items() if count and "refused" not in name}
     refused = {name.partition("refused: ")[2] for name in done if "refused" in name}
     assert len(happened) >= 12, sorted(happened)
