@@ -15,7 +15,7 @@ from planner.models import Job
 from planner.selectors.fleet_page import fleet_page
 from planner.selectors.home_page import recent_jobs
 from planner.services import fleets, jobs, rights, rollouts
-from planner.services.fleets import POLICY_FIELDS
+from planner.services.fleet_policy import POLICY_FIELDS
 from planner.web.access import fragment, needs
 from planner.web.doors import act, action, fill, find_fleet, fleet_render, person
 from planner.web.forms import FleetForm, PolicyForm, ServingForm
