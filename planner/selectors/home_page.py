@@ -7,14 +7,13 @@ from django.db.models import Case, Count, Exists, OuterRef, Prefetch, Q, QuerySe
 
 from planner.models import Approval, Fleet, GateEvaluation, Job, Plan, Rollout
 from planner.selectors.job_progress import with_progress
-
-LONG = ("plan__summary", "plan__parameters")  # they grow with destinations and tenants
-LIVE = (Rollout.State.ACTIVE, Rollout.State.CANARY)
+from planner.selectors.rollout_state import LIVE, LONG_PLAN
+from planner.selectors.votes import in_force
 
 
 def live_rollouts() -> QuerySet[Rollout]:
     """Rollouts that carry traffic, the active one of a fleet before its canary."""
-    return Rollout.objects.filter(state__in=LIVE).select_related("plan").defer(*LONG).order_by("state")
+    return Rollout.objects.filter(state__in=LIVE).select_related("plan").defer(*LONG_PLAN).order_by("state")
 
 
 def fleets_with_live(fleets: QuerySet[Fleet]) -> QuerySet[Fleet]:
@@ -28,9 +27,12 @@ def fleets_with_live(fleets: QuerySet[Fleet]) -> QuerySet[Fleet]:
 
 
 def waiting_for(user: User, fleets: QuerySet[Fleet]) -> list[Plan]:
-    """Plans in review on these fleets, of which the person is not the author, not the submitter, nor decided yet."""
-    latest = GateEvaluation.objects.filter(plan=OuterRef("plan")).order_by("-id").values("pk")[:1]
-    mine = Approval.objects.filter(plan=OuterRef("pk"), approver=user, withdrawn_at=None, evaluation=Subquery(latest))
+    """Plans in review on these fleets that the person neither wrote nor submitted, and has no vote on that counts.
+
+    As votes are counted: by the digest of the evidence, however often it was judged, and not after they have run out.
+    """
+    latest = GateEvaluation.objects.filter(plan=OuterRef("plan")).order_by("-id").values("evidence_digest")[:1]
+    mine = Approval.objects.filter(in_force(), plan=OuterRef("pk"), approver=user, evidence_digest=Subquery(latest))
     return list(
         Plan.objects.filter(state=Plan.State.IN_REVIEW, fleet__in=fleets)
         .exclude(Q(author=user) | Q(submitted_by=user))

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from planner.models import Approval, GateEvaluation, GateItem, Plan, PlanComment, Waiver
+from planner.selectors.votes import approvers_of
 
 # Comments that the page of a plan shows; the API has all of them.
 SHOWN_COMMENTS = 50
@@ -29,11 +30,16 @@ def decisions_on(plan: Plan, rows: QuerySet[Approval], evidence_digest: str) -> 
     """Decisions in the order they were made, held against the digest of the evidence that counts."""
     now = timezone.now()
     own = {plan.author_id, plan.submitted_by_id}
-    made = rows.select_related("approver").order_by("id")
-    return [Decision(row, *_state(row, evidence_digest, own, now)) for row in made]
+    made = list(rows.select_related("approver").order_by("id"))
+    if not made:
+        return []
+    may = set(approvers_of(plan.fleet_id).filter(pk__in={row.approver_id for row in made}).values_list("pk", flat=True))
+    return [Decision(row, *_state(row, evidence_digest, own, may, now)) for row in made]
 
 
-def _state(row: Approval, evidence_digest: str, own: set[int | None], now: dt.datetime) -> tuple[str, bool]:
+def _state(
+    row: Approval, evidence_digest: str, own: set[int | None], may: set[int], now: dt.datetime
+) -> tuple[str, bool]:
     if row.decision == Approval.Decision.REJECT:
         return "", False
     if row.withdrawn_at is not None:
@@ -45,6 +51,8 @@ def _state(row: Approval, evidence_digest: str, own: set[int | None], now: dt.da
         return "for other evidence", False
     if row.approver_id in own:
         return "by who submitted it since", False
+    if row.approver_id not in may:
+        return "by who may not approve any more", False
     return "", True
 
 

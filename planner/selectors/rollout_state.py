@@ -14,7 +14,11 @@ from planner.models import Fleet, Freeze, Rollout, RolloutAnalysis
 from planner.wording import rounded
 
 Verdict = RolloutAnalysis.Verdict
-LONG = ("plan__summary", "plan__parameters", "incumbent__summary", "incumbent__parameters")
+# They grow with destinations and tenants.
+LONG_PLAN = ("plan__summary", "plan__parameters")
+LONG = (*LONG_PLAN, "incumbent__summary", "incumbent__parameters")
+AHEAD = (Rollout.State.SCHEDULED, Rollout.State.CANARY)
+LIVE = (Rollout.State.CANARY, Rollout.State.ACTIVE)
 
 # What to do about an analysis that does not pass.
 _REMEDIES = {
@@ -131,7 +135,7 @@ def _analysis_holds(rollout: Rollout) -> list[Held]:
 def rollout_state(rollout: Rollout, freezes: Sequence[Freeze] | None = None) -> dict[str, Any]:
     """Where it stands: ``step``, ``steps_planned``, ``next_weight``, ``hold_left_s``, ``analysis`` and ``held``."""
     now = timezone.now()
-    ahead = rollout.state in (Rollout.State.SCHEDULED, Rollout.State.CANARY)
+    ahead = rollout.state in AHEAD
     freeze = freeze_of(rollout.fleet, freezes) if ahead else None
     frozen = [Held("frozen", f"{frozen_words(freeze)}; lift the freeze first")] if freeze else []
     return {

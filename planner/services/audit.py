@@ -10,6 +10,7 @@ from django.db import models
 from planner.context import current_origin
 from planner.digests import digest
 from planner.models import AuditEvent, Fleet
+from planner.services import rights
 
 # Maps and lists of more entries are kept as their count, their digest and their first entries: the trail is for ever.
 MOST_ENTRIES, FIRST_ENTRIES = 200, 20
@@ -73,6 +74,7 @@ ACTIONS: dict[str, str] = {
     "fleet.telemetry_silent": "stopped hearing from routers",
     "fleet.telemetry_heard": "hears from routers",
     "fleet.within_range": "is back within the validated range",
+    "telemetry.source_added": "began to report telemetry under a name",
     "emergency.opened": "opened an emergency (break-glass)",
     "emergency.closed": "closed an emergency",
     "emergency.reviewed": "reviewed an emergency",
@@ -103,11 +105,14 @@ def record(
     """Write one event; large values are kept as `condensed` leaves them.
 
     `acting_user` None is the console itself, by the name of what acted in it (`system`), such as "monitor". The event
-    gets its place in the chain when the transaction commits.
+    gets its place in the chain when the transaction commits. Whatever somebody does on a fleet while an emergency of
+    theirs is open there carries its number in `after`, so that its review finds all of it.
     """
     if action not in ACTIONS:
         raise KeyError(f"{action} is not a registered audit action")
     here = current_origin()
+    if acting_user is not None and fleet is not None and (opened := rights.emergency(acting_user, fleet)) is not None:
+        after = {"emergency": opened.pk, **(after or {})}
     return AuditEvent.objects.create(
         fleet=fleet,
         action=action,

@@ -10,6 +10,7 @@ import datetime as dt
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from planner.errors import Conflict, Invalid, NotAllowed
@@ -60,11 +61,11 @@ def open_emergency(*, acting_user: User, fleet: Fleet, reason: str) -> BreakGlas
 
 @transaction.atomic
 def close_emergency(*, acting_user: User, emergency: BreakGlass) -> BreakGlass:
-    """End an emergency: its owner may, and whoever operates the fleet by role."""
+    """End an emergency: its owner may, and whoever operates the fleet by role, not by an emergency of their own."""
     fleet = lock(Fleet, emergency.fleet_id)
     emergency = BreakGlass.objects.select_for_update(no_key=True).get(pk=emergency.pk)
-    if emergency.opened_by_id != acting_user.pk:
-        rights.require(acting_user, rights.OPERATE, fleet)
+    if emergency.opened_by_id != acting_user.pk and not rights.by_role(acting_user, rights.OPERATE, fleet):
+        raise NotAllowed("Its owner ends it, or somebody who operates this fleet by role.")
     if emergency.closed_at is not None:
         raise Conflict("this emergency has ended already")
     emergency.closed_at = min(timezone.now(), emergency.expires_at)
@@ -97,14 +98,13 @@ def review_emergency(*, acting_user: User, emergency: BreakGlass, review: str) -
 
 def waiting_for_review(fleet: Fleet) -> BreakGlass | None:
     """An ended emergency that nobody has reviewed: until then no rollout starts."""
-    now = timezone.now()
-    return (
-        fleet.emergencies.filter(reviewed_at=None)
-        .exclude(closed_at=None, expires_at__gt=now)
-        .select_related("opened_by")
-        .order_by("id")
-        .first()
-    )
+    return unreviewed().filter(fleet=fleet).first()
+
+
+def unreviewed() -> QuerySet[BreakGlass]:
+    """Ended emergencies that nobody has reviewed, the oldest first."""
+    over = Q(closed_at__isnull=False) | Q(expires_at__lte=timezone.now())
+    return BreakGlass.objects.filter(over, reviewed_at=None).select_related("opened_by", "fleet").order_by("id")
 
 
 def _end_lapsed(fleet: Fleet) -> None:

@@ -26,6 +26,8 @@ def fall_back(*, acting_user: User | None, fleet: Fleet, reason: str = "", syste
         rights.require(acting_user, rights.OPERATE, fleet)
     reason = mended(reason)
     fleet = lock(Fleet, fleet.pk)
+    if acting_user is not None:
+        rights.require_now(acting_user, rights.OPERATE, fleet)
     open_ones = list(fleet.rollouts.select_for_update(no_key=True, of=("self",)).filter(state__in=OPEN))
     flat = fleet.plans.get(kind=Plan.Kind.FLAT)
     active = next(r for r in open_ones if r.state == Rollout.State.ACTIVE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
@@ -27,6 +29,7 @@ def freeze(*, acting_user: User, fleet: Fleet | None, reason: str) -> Freeze:
         list(Fleet.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
     else:
         fleet = lock(Fleet, fleet.pk)
+    _require_right(acting_user, fleet, rights.require_now)
     if known := Freeze.objects.filter(fleet=fleet, lifted_at=None).first():
         raise Conflict(frozen_words(known), code="frozen")
     made = Freeze.objects.create(fleet=fleet, reason=reason, frozen_by=acting_user)
@@ -48,6 +51,7 @@ def lift_freeze(*, acting_user: User, freeze: Freeze, reason: str = "") -> Freez
     if freeze.fleet_id is not None:
         lock(Fleet, freeze.fleet_id)
     freeze = lock(Freeze, freeze.pk)
+    _require_right(acting_user, freeze.fleet, rights.require_now)
     if freeze.lifted_at is not None:
         raise Conflict(f"{freeze.lifted_by} lifted this freeze already")
     freeze.lifted_at, freeze.lifted_by = timezone.now(), acting_user
@@ -75,5 +79,7 @@ def unfreeze(*, acting_user: User, fleet: Fleet, reason: str = "") -> Freeze:
     return lift_freeze(acting_user=acting_user, freeze=known, reason=reason)
 
 
-def _require_right(acting_user: User, fleet: Fleet | None) -> None:
-    rights.require(acting_user, rights.MANAGE if fleet is None else rights.OPERATE, fleet)
+def _require_right(
+    acting_user: User, fleet: Fleet | None, require: Callable[[User, str, Fleet | None], None] = rights.require
+) -> None:
+    require(acting_user, rights.MANAGE if fleet is None else rights.OPERATE, fleet)

@@ -10,10 +10,11 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from planner.models import BreakGlass, DriftCheck, Fleet, Rollout, Waiver
+from planner.models import DriftCheck, Fleet, Rollout, Waiver
 from planner.selectors.home_page import waiting_for
 from planner.selectors.rollout_state import hold_left_s, latest_analysis, rollouts_with_state, what_holds
 from planner.services import rights
+from planner.services.emergencies import unreviewed
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,6 @@ def _waivers(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
 
 
 def _reviews(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
-    over = Q(closed_at__isnull=False) | Q(expires_at__lte=timezone.now())
-    rows = BreakGlass.objects.filter(over, fleet__in=fleets, reviewed_at=None).exclude(opened_by=user)
     return [
         Waiting(
             "review",
@@ -82,7 +81,7 @@ def _reviews(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
             row.closed_at or row.expires_at,
             reverse("emergencies", args=[row.fleet.slug]),
         )
-        for row in rows.select_related("fleet", "opened_by")
+        for row in unreviewed().filter(fleet__in=fleets).exclude(opened_by=user)
     ]
 
 

@@ -12,22 +12,13 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from planner import roles
+from planner.context import current_origin
 from planner.errors import NotAllowed
 from planner.models import BreakGlass, Fleet, FleetRole
 
-PLAN = "planner.plan_fleet"
-APPROVE = "planner.approve_plan"
-OPERATE = "planner.operate_fleet"
-MANAGE = "planner.manage_fleet"
-
-# Group -> rights. Each of them may read.
-GROUPS: dict[str, tuple[str, ...]] = {
-    "viewer": (),
-    "planner": (PLAN,),
-    "approver": (APPROVE, OPERATE),
-    "operator": (OPERATE,),
-    "admin": (PLAN, APPROVE, OPERATE, MANAGE),
-}
+PLAN, APPROVE, OPERATE, MANAGE = roles.PLAN, roles.APPROVE, roles.OPERATE, roles.MANAGE
+GROUPS = roles.GROUPS
 
 _WORDS = {
     PLAN: "plan for this fleet (group planner)",
@@ -43,21 +34,34 @@ def require(user: User, right: str, fleet: Fleet | None = None) -> None:
         raise NotAllowed(f"{user.get_username()} may not {_WORDS[right]}.")
 
 
+def require_now(user: User, right: str, fleet: Fleet | None = None) -> None:
+    """As `require`, of the account as it is now: for the second look, under the lock that an act waited for.
+
+    A user object keeps the roles that it was read with, so that one who lost theirs meanwhile would still hold them.
+    """
+    require(User.objects.get(pk=user.pk), right, fleet)
+
+
 def may(user: User | AnonymousUser, right: str, fleet: Fleet | None = None) -> bool:
     """Whether the user holds the right everywhere, on this fleet, or, to operate it, in an emergency of theirs."""
+    if by_role(user, right, fleet):
+        return True
+    return right == OPERATE and fleet is not None and user.is_active and emergency(user, fleet) is not None
+
+
+def by_role(user: User | AnonymousUser, right: str, fleet: Fleet | None = None) -> bool:
+    """Whether the user holds the right everywhere or on this fleet, whatever emergency there is."""
     if not user.is_active:
         return False
     if user.has_perm(right):
         return True
-    if fleet is None:
-        return False
-    if any(right in GROUPS[role] for role in _roles(user).get(fleet.pk, ())):
-        return True
-    return right == OPERATE and emergency(user, fleet) is not None
+    return fleet is not None and any(right in GROUPS[role] for role in _roles(user).get(fleet.pk, ()))
 
 
 def emergency(user: Any, fleet: Fleet) -> BreakGlass | None:
-    """The open emergency (break-glass) of this person on this fleet."""
+    """The open emergency (break-glass) of this person on this fleet. It is for people: a token of theirs has none."""
+    if current_origin().token_number is not None:
+        return None
     mine = BreakGlass.objects.filter(fleet=fleet, opened_by_id=user.pk, closed_at=None, expires_at__gt=timezone.now())
     return mine.order_by("-id").first()
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Q
 from django.utils import timezone
 
 from planner.errors import Conflict, Invalid
 from planner.models import BreakGlass, Fleet, Rollout, RolloutState, RolloutStep
 from planner.selectors import rollout_state
-from planner.services import rights
+from planner.selectors.rollout_state import AHEAD
+from planner.services import emergencies, rights
 
-AHEAD = (Rollout.State.SCHEDULED, Rollout.State.CANARY)
-LIVE = (Rollout.State.CANARY, Rollout.State.ACTIVE)
 OPEN = (*AHEAD, Rollout.State.ACTIVE)
 MOST_REASON = 4_000
 
@@ -35,16 +33,17 @@ class Passage:
     def not_frozen(self) -> None:
         """No freeze, of this fleet or of all."""
         if (freeze := rollout_state.freeze_of(self._fleet)) is not None:
-            self._meet("frozen", f"{rollout_state.frozen_words(freeze)}; lift the freeze first", "frozen")
+            self.meet("frozen", f"{rollout_state.frozen_words(freeze)}; lift the freeze first", "frozen")
 
     def not_held(self, rollout: Rollout, *, but: tuple[str, ...] = ()) -> None:
         """Nothing holds the canary where it is, other than what is named in `but`."""
         held = [hold for hold in rollout_state.what_holds(rollout) if hold.code not in but]
         if held:
             reasons = "; ".join(hold.message for hold in held)
-            self._meet("held", f"{rollout.plan} is held: {reasons}", *(hold.code for hold in held))
+            self.meet("held", f"{rollout.plan} is held: {reasons}", *(hold.code for hold in held))
 
-    def _meet(self, code: str, message: str, *names: str) -> None:
+    def meet(self, code: str, message: str, *names: str) -> None:
+        """An obstacle: `Conflict` with that code and message, or passed by those names in an emergency."""
         if self.emergency is None:
             raise Conflict(message, code=code)
         self._passed += names
@@ -59,9 +58,7 @@ class Passage:
 
 def refuse_open_review(fleet: Fleet) -> None:
     """After an emergency another person looks at what was done, before the next canary."""
-    over = Q(closed_at__isnull=False) | Q(expires_at__lte=timezone.now())
-    waiting = fleet.emergencies.filter(over, reviewed_at=None).order_by("id").first()
-    if waiting is not None:
+    if (waiting := emergencies.waiting_for_review(fleet)) is not None:
         raise Conflict(
             f"the emergency of {waiting.opened_by} on this fleet is over and nobody else has reviewed it yet; no "
             "canary starts before that",
