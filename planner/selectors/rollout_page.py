@@ -8,18 +8,19 @@ from planner.errors import ArtifactLost
 from planner.models import AuditEvent, Fleet, Plan, Rollout, RolloutAnalysis
 from planner.selectors.blast_radius import blast_radius
 from planner.selectors.rollout_state import (
-    LONG,
+    AHEAD,
+    LONG_PLAN,
     freeze_of,
     open_freezes,
     rollout_state,
     rollouts_with_state,
     step_number,
 )
+from planner.selectors.ways_back import retained_plans
 
 SHOWN_ROLLOUTS = 50
 SHOWN_ANALYSES = 50
 SHOWN_EVENTS = 50
-AHEAD = (Rollout.State.SCHEDULED, Rollout.State.CANARY)
 # Plans that may still come to traffic: what they would touch is read before the vote.
 UNDECIDED = (Plan.State.REPLAYED, Plan.State.IN_REVIEW, Plan.State.APPROVED)
 
@@ -40,7 +41,7 @@ def plan_part(plan: Plan) -> dict[str, Any]:
 def _other_ahead(plan: Plan, rollout: Rollout | None) -> Rollout | None:
     if rollout is not None and rollout.state in AHEAD:
         return None
-    ahead = Rollout.objects.filter(fleet=plan.fleet_id, state__in=AHEAD).select_related("plan").defer(*LONG[:2])
+    ahead = Rollout.objects.filter(fleet=plan.fleet_id, state__in=AHEAD).select_related("plan").defer(*LONG_PLAN)
     return ahead.first()
 
 
@@ -109,7 +110,7 @@ def rollouts_page(fleet: Fleet) -> dict[str, Any]:
         "rollouts": list(
             Rollout.objects.filter(fleet=fleet)
             .select_related("plan", "started_by")
-            .defer(*LONG[:2])
+            .defer(*LONG_PLAN)
             .order_by("-id")[:SHOWN_ROLLOUTS]
         ),
         "most": SHOWN_ROLLOUTS,
@@ -118,18 +119,3 @@ def rollouts_page(fleet: Fleet) -> dict[str, Any]:
         "freeze_of_fleet": next((freeze for freeze in freezes if freeze.fleet_id == fleet.pk), None),
         "freeze": freeze_of(fleet, freezes),
     }
-
-
-def retained_plans(fleet: Fleet) -> list[Plan]:
-    """Plans that were active on the fleet before and are kept, the one that was active last first; not Flat-LB."""
-    ended = fleet.rollouts.filter(activated_at__isnull=False).exclude(plan__kind=Plan.Kind.FLAT).order_by("-ended_at")
-    last: dict[int, Any] = {}
-    active = fleet.rollouts.filter(state=Rollout.State.ACTIVE).values("plan_id")
-    for plan_id, at in ended.exclude(plan_id__in=active).values_list("plan_id", "ended_at"):
-        last.setdefault(plan_id, at)
-    kept = (Plan.State.APPROVED, Plan.State.REPLAYING, Plan.State.IN_REVIEW)
-    rows = {plan.pk: plan for plan in fleet.plans.filter(pk__in=last, state__in=kept).defer("summary", "parameters")}
-    found = [rows[pk] for pk in last if pk in rows]
-    for plan in found:
-        plan.active_until = last[plan.pk]  # type: ignore[attr-defined]
-    return found

@@ -17,6 +17,7 @@ from planner.models import Job, Plan, Replay, ReplayCell
 from planner.services import audit, gates, jobs, plans
 from planner.services.refinement import add_round
 from planner.services.replays import cancel_open_cells, give_back, lock_replay
+from planner.services.stored import Stored, Unread, after_reading
 from planner.services.verdicts import verdict_of
 
 log = structlog.get_logger(__name__)
@@ -46,7 +47,9 @@ def close_if_complete(replay_id: int) -> None:
         done=finished, message=f"{finished} of {found['total']} cells"
     )
     if found["failed"] or not found["open"]:
-        _close(replay_id)
+        # Judging reads the plan's table: before the locks, for others wait at them.
+        plan_id = Replay.objects.values_list("plan_id", flat=True).get(pk=replay_id)
+        after_reading(plan_id, lambda stored: _close(replay_id, stored))
 
 
 def is_outdated(row: Replay) -> bool:
@@ -67,7 +70,7 @@ def _outdated(row: Replay) -> str:
 
 
 @transaction.atomic
-def _close(replay_id: int) -> None:
+def _close(replay_id: int, stored: Stored) -> None:
     """Add a round to the ladder, or judge the replay and evaluate the checklist."""
     row = lock_replay(replay_id)
     if row.state != Replay.State.RUNNING:
@@ -85,7 +88,9 @@ def _close(replay_id: int) -> None:
         with transaction.atomic():
             job = _job_of(row)
             if not add_round(row, job):
-                _succeed(row, job)
+                _succeed(row, job, stored)
+    except Unread:
+        raise  # another plan went live meanwhile: read and try again
     except (InterfaceError, OperationalError):
         raise  # a lost database says nothing of the replay: the sweep closes it later
     except Exception as problem:
@@ -99,7 +104,7 @@ def _job_of(row: Replay) -> Job:
     return Job.objects.filter(kind=Job.Kind.REPLAY, subject_id=row.pk).latest("id")
 
 
-def _succeed(row: Replay, job: Job) -> None:
+def _succeed(row: Replay, job: Job, stored: Stored) -> None:
     plan = plans.lock_plan(row.plan_id)
     row.verdict = verdict_of(row)
     row.figures_digest = digest_of(row)
@@ -118,7 +123,7 @@ def _succeed(row: Replay, job: Job) -> None:
     )
     # A what-if replay changes nothing that was judged; without any other, the checklist says why it does not count.
     if not row.what_if or not plan.gate_evaluations.exists():
-        gates.judge_plan(acting_user=row.created_by, plan=plan)
+        gates.judge_plan(acting_user=row.created_by, plan=plan, stored=stored)
 
 
 def digest_of(row: Replay, instead: dict[int, dict[str, Any]] | None = None) -> str:

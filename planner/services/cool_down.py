@@ -6,7 +6,7 @@ import datetime as dt
 
 from django.utils import timezone
 
-from planner.models import AuditEvent, Fleet
+from planner.models import AuditEvent, Fleet, Rollout
 
 # The name under which the monitor acts in the audit trail.
 MONITOR = "monitor"
@@ -17,9 +17,20 @@ def cooling_down_until(fleet: Fleet, now: dt.datetime | None = None) -> dt.datet
 
     A fallback by a person starts none: they know why, and may go on. Read from the audit trail, which nobody alters.
     """
-    acts = AuditEvent.objects.filter(fleet=fleet, action="fleet.fell_back", actor=None, actor_name=MONITOR)
-    newest = acts.order_by("-id").values_list("created_at", flat=True).first()
+    newest = _newest(fleet)
     if newest is None:
         return None
-    until = newest + dt.timedelta(seconds=fleet.cool_down_s)
+    until = newest.created_at + dt.timedelta(seconds=fleet.cool_down_s)
     return until if until > (now or timezone.now()) else None
+
+
+def thrown_out(fleet: Fleet) -> set[int]:
+    """Numbers of the plans that the newest automatic fallback took off traffic."""
+    newest = _newest(fleet)
+    live = newest.before.get("live", []) if newest is not None else []
+    return {row["plan"] for row in live if row["state"] in (Rollout.State.ACTIVE, Rollout.State.CANARY)}
+
+
+def _newest(fleet: Fleet) -> AuditEvent | None:
+    acts = AuditEvent.objects.filter(fleet=fleet, action="fleet.fell_back", actor=None, actor_name=MONITOR)
+    return acts.only("created_at", "before").order_by("-id").first()

@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
-from planner.errors import ArtifactLost, Conflict
+from planner.errors import Conflict
 from planner.models import (
     BASELINE,
     CANDIDATE,
@@ -20,10 +20,10 @@ from planner.models import (
     Waiver,
     Workload,
 )
-from planner.selectors.blast_radius import blast_radius
 from planner.services.checks import apart
-from planner.services.fleets import policy_of
+from planner.services.fleet_policy import policy_of
 from planner.services.incumbents import incumbent_of, why_apart
+from planner.services.stored import Stored, held_against, read
 
 # Raise it when evidence gains or changes a field: what was judged before is then judged again, and told so.
 FORMAT = "cacheroute.evidence/4"
@@ -43,10 +43,11 @@ MADE_WITH = (
 _OTHER = f"{CANDIDATE}@"
 
 
-def collect_evidence(plan: Plan) -> dict[str, Any]:
+def collect_evidence(plan: Plan, stored: Stored | None = None) -> dict[str, Any]:
     """All that the verdict rests on, as plain values: the same facts always give the same digest.
 
-    What changes by itself every minute (telemetry, the monitor) is none of it: `gates.live_of` looks at that.
+    What changes by itself every minute (telemetry, the monitor) is none of it: `gates.live_of` looks at that. Under a
+    lock `stored` is what was read before it; without one, files are read.
     """
     fleet = Fleet.objects.select_related("serving_profile").get(pk=plan.fleet_id)
     workload, calibration = plan.workload, plan.calibration
@@ -111,7 +112,8 @@ def collect_evidence(plan: Plan) -> dict[str, Any]:
             "replay": replay.fingerprint if replay else "",
         },
         "distribution": _distribution(fleet, workload, calibration, replay),
-        "blast_radius": _blast_radius(plan, incumbent, fleet),
+        # None where a table or the rates cannot be read, which a check says.
+        "blast_radius": (stored or read(plan)).radius(plan, incumbent or held_against(plan)),
         "waivers": waivers_in_force(plan),
     }
     plain: dict[str, Any] = as_stored(found)
@@ -288,12 +290,3 @@ def _shape_apart(workload: Workload, other: Workload | None) -> dict[str, Any] |
     if other is None or not (found := apart(workload.shape, other.shape)):
         return None
     return {"id": other.pk, "name": other.name, "apart": found}
-
-
-def _blast_radius(plan: Plan, incumbent: Plan | None, fleet: Fleet) -> dict[str, Any] | None:
-    """What bringing it to traffic would touch; None where a table or the rates cannot be read, which a check says."""
-    against = incumbent or fleet.plans.get(kind=Plan.Kind.FLAT)
-    try:
-        return blast_radius(plan, against)
-    except ArtifactLost:
-        return None

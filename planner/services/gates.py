@@ -6,57 +6,52 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from planner import artifacts
 from planner.digests import digest
-from planner.errors import ArtifactLost
 from planner.models import GateEvaluation, GateItem, Plan
 from planner.selectors import monitoring
 from planner.services import audit, checks, rights
 from planner.services.checks import JudgedItem, Live
 from planner.services.evidence import FORMAT, collect_evidence
+from planner.services.stored import Stored, after_reading, read_table
 
 __all__ = ["FORMAT", "collect_evidence", "evaluate_gate", "judge", "judge_plan", "live_of"]
 
 
-def live_of(plan: Plan) -> Live:
-    """What is true of the plan at this moment and is no part of its evidence."""
+def live_of(plan: Plan, stored: Stored | None = None) -> Live:
+    """What is true of the plan at this moment and is no part of its evidence; `stored` as in `collect_evidence`."""
     return Live(
         now=timezone.now(),
-        table_readable=_readable(plan),
-        monitor_at=monitoring.last_ran(),
+        table_readable=(stored or read_table(plan)).readable(plan),
+        monitor_at=monitoring.last_ran(plan.fleet),
         telemetry_at=monitoring.last_telemetry(plan.fleet),
     )
 
 
-def _readable(plan: Plan) -> bool:
-    if plan.table is None:
-        return False
-    try:
-        artifacts.verify(plan.table)
-    except ArtifactLost:
-        return False
-    return True
-
-
-def judge(plan: Plan, evidence: dict[str, object]) -> list[JudgedItem]:
-    """The six items, in order, as they are judged at this moment."""
-    return checks.judge(evidence, live_of(plan))
+def judge(plan: Plan, evidence: dict[str, object], stored: Stored | None = None) -> list[JudgedItem]:
+    """The six items, in order, as they are judged at this moment; `stored` as in `collect_evidence`."""
+    return checks.judge(evidence, live_of(plan, stored))
 
 
 def evaluate_gate(*, acting_user: User, plan: Plan) -> GateEvaluation:
     """Judge the plan now, because somebody with the right to plan asks for it."""
     rights.require(acting_user, rights.PLAN, plan.fleet)
-    return judge_plan(acting_user=acting_user, plan=plan)
+    return after_reading(plan.pk, lambda stored: judge_plan(acting_user=acting_user, plan=plan, stored=stored))
 
 
 @transaction.atomic
-def judge_plan(*, acting_user: User | None, plan: Plan) -> GateEvaluation:
-    """Judge the plan now and store evidence, verdicts and digest. Older evaluations stay as they are."""
+def judge_plan(*, acting_user: User | None, plan: Plan, stored: Stored) -> GateEvaluation:
+    """Judge the plan now and store evidence, verdicts and digest. Older evaluations stay as they are.
+
+    Raises
+    ------
+    stored.Unread
+        When `stored` is not of what is live now.
+    """
     from planner.services.plans import lock_plan
 
     plan = lock_plan(plan.pk)
-    evidence = collect_evidence(plan)
-    items = judge(plan, evidence)
+    evidence = collect_evidence(plan, stored)
+    items = judge(plan, evidence, stored)
     evaluation = GateEvaluation.objects.create(
         plan=plan,
         replay_id=evidence["replay"]["id"] if evidence["replay"] else None,

@@ -7,17 +7,19 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from planner import artifacts
 from planner.digests import digest
 from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
-from planner.models import Approval, GateEvaluation, Plan
+from planner.models import Approval, GateEvaluation, Plan, Rollout
+from planner.selectors.rollout_state import LIVE
+from planner.selectors.votes import approvers_of, in_force
 from planner.services import audit, checks, gates, rights
 from planner.services.evidence import waivers_in_force
 from planner.services.locking import lock
 from planner.services.plans import lock_plan, move
+from planner.services.stored import Stored, after_reading
 
 # Parts of the evidence as people call them.
 _WORDS = {
@@ -36,18 +38,23 @@ _WORDS = {
 }
 # Parts that follow from others: named alone they would say little, and beside them nothing new.
 _FOLLOWS = {"blast_radius": ("incumbent",), "envelope": ("policy", "replay"), "incumbent": ("replan",)}
-_EXPIRED = Q(withdrawn_at=None) | Q(withdrawn_reason="expired")
+# One that ran out is closed when its giver approves anew: later than its time, and no withdrawal.
+_EXPIRED = Q(withdrawn_at=None) | Q(withdrawn_at__gte=F("expires_at"))
 
 
-@transaction.atomic
 def submit_plan(*, acting_user: User, plan: Plan, expected_version: int | None = None) -> Plan:
     """Ask for a decision. Only a plan whose latest evaluation passed, on evidence still true, can be submitted.
 
     An approved plan is submitted again when its approvals are for other evidence than what is true now.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
+    return after_reading(plan.pk, lambda stored: _submit(acting_user, plan, expected_version, stored))
+
+
+def _submit(acting_user: User, plan: Plan, expected_version: int | None, stored: Stored) -> Plan:
     plan = lock_plan(plan.pk, expected_version)
-    evaluation = current_evaluation(plan)
+    rights.require_now(acting_user, rights.PLAN, plan.fleet)
+    evaluation = current_evaluation(plan, stored)
     if plan.state == Plan.State.APPROVED and votes(plan, evaluation) >= plan.fleet.min_approvals:
         raise Conflict(f"{plan} is approved on this very evidence already")
     if acting_user.get_username() in {w["granted_by"] for w in waivers_in_force(plan)}:
@@ -93,8 +100,10 @@ def _told(name: str, now: dict[str, Any], then: dict[str, Any]) -> str:
     return f"{words} ({', '.join(fields)})" if fields else f"{words} (version {now[name]['version']})"
 
 
-def current_evaluation(plan: Plan) -> GateEvaluation:
+def current_evaluation(plan: Plan, stored: Stored) -> GateEvaluation:
     """The latest evaluation, when it passed and its evidence is what would be collected and judged now.
+
+    `stored` was read before the plan was locked (`stored.after_reading`).
 
     Raises
     ------
@@ -107,7 +116,7 @@ def current_evaluation(plan: Plan) -> GateEvaluation:
     if not evaluation.passed:
         open_items = [str(item) for item in evaluation.items.exclude(verdict=checks.PASS).filter(waived=False)]
         raise Conflict(f"the checklist does not pass: {'; '.join(open_items)}", code="gate-not-passed")
-    evidence = gates.collect_evidence(plan)
+    evidence = gates.collect_evidence(plan, stored)
     if evaluation.evidence.get("format") != evidence["format"]:
         raise Conflict(
             "the checklist was evaluated by an older version of the console, which looked at less; somebody who may "
@@ -120,7 +129,7 @@ def current_evaluation(plan: Plan) -> GateEvaluation:
             "the checklist again",
             code="evidence-stale",
         )
-    lapsed = [item.explanation for item in gates.judge(plan, evidence) if not item.settled]
+    lapsed = [item.explanation for item in gates.judge(plan, evidence, stored) if not item.settled]
     if lapsed:
         raise Conflict(f"the checklist passed but no longer does: {lapsed[0]}", code="evidence-lapsed")
     return evaluation
@@ -132,7 +141,7 @@ def _decide(plan: Plan, evaluation: GateEvaluation, acting_user: User, decision:
     now = timezone.now()
     mine = plan.approvals.filter(approver=acting_user, evidence_digest=evaluation.evidence_digest, decision=decision)
     # One that has run out makes room for a new one.
-    mine.filter(withdrawn_at=None, expires_at__lte=now).update(withdrawn_at=now, withdrawn_reason="expired")
+    mine.filter(withdrawn_at=None, expires_at__lte=now).update(withdrawn_at=now, withdrawn_reason="it had run out")
     try:
         with transaction.atomic():
             return Approval.objects.create(
@@ -159,7 +168,6 @@ def _shared_email(approver: User, plan: Plan) -> str:
     return own if own and same else ""
 
 
-@transaction.atomic
 def approve_plan(
     *,
     acting_user: User,
@@ -173,12 +181,26 @@ def approve_plan(
     The plan is approved when the fleet's quorum of different people is reached.
     """
     rights.require(acting_user, rights.APPROVE, plan.fleet)
+    return after_reading(
+        plan.pk, lambda stored: _approve(acting_user, plan, evidence_digest, comment, expected_version, stored)
+    )
+
+
+def _approve(
+    acting_user: User,
+    plan: Plan,
+    evidence_digest: str,
+    comment: str,
+    expected_version: int | None,
+    stored: Stored,
+) -> Approval:
     plan = lock_plan(plan.pk, expected_version)
+    rights.require_now(acting_user, rights.APPROVE, plan.fleet)
     if plan.state != Plan.State.IN_REVIEW:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not in review")
     if acting_user.pk in (plan.author_id, plan.submitted_by_id):
         raise NotAllowed("The author and the submitter cannot approve; a second person must.", code="second-person")
-    evaluation = current_evaluation(plan)
+    evaluation = current_evaluation(plan, stored)
     if evidence_digest != evaluation.evidence_digest:
         raise StaleVersion(
             "The evidence was judged again since you read it; look at it once more.", code="evidence-stale"
@@ -231,14 +253,16 @@ def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version
 
 
 def standing(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
-    """Approvals that count: of this very evidence, neither withdrawn nor expired, by other people.
+    """Approvals that count: of this very evidence, neither withdrawn nor expired, by others who may still approve.
 
-    Whoever has become the submitter since does not count: a second person is somebody else.
+    Whoever has become the submitter since does not count: a second person is somebody else. Nor does who lost the
+    right, or whose account was switched off.
     """
-    given = plan.approvals.filter(
-        decision=Approval.Decision.APPROVE, evidence_digest=evidence_digest, withdrawn_at=None
-    )
-    given = given.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
+    return _in_force(plan, evidence_digest).filter(approver__in=approvers_of(plan.fleet_id))
+
+
+def _in_force(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
+    given = plan.approvals.filter(in_force(), decision=Approval.Decision.APPROVE, evidence_digest=evidence_digest)
     return given.exclude(approver__in=[plan.author_id, plan.submitted_by_id or plan.author_id])
 
 
@@ -255,8 +279,14 @@ def quorum_lost(plan: Plan, evaluation: GateEvaluation) -> Conflict | None:
     have, need = votes(plan, evaluation), plan.fleet.min_approvals
     if have >= need:
         return None
+    counted = standing(plan, evaluation.evidence_digest)
     given = plan.approvals.filter(decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest)
+    given = given.exclude(approver__in=counted.values("approver")).select_related("approver")
     again = f"{have} of {need} stand; submit the plan for review again"
+    lost = _in_force(plan, evaluation.evidence_digest).exclude(pk__in=counted.values("pk")).select_related("approver")
+    if names := ", ".join(sorted(str(approval.approver) for approval in lost)):
+        text = f"{names} approved and may not approve on this fleet any more: {again}"
+        return Conflict(text, code="approver-lost-right")
     if expired := given.filter(_EXPIRED, expires_at__lte=timezone.now()).order_by("-expires_at").first():
         assert expired.expires_at is not None  # filtered by it
         text = f"the approval of {expired.approver} expired on {expired.expires_at:%Y-%m-%d %H:%M} UTC: {again}"
@@ -323,8 +353,11 @@ def retire_plan(*, acting_user: User, plan: Plan, reason: str = "", expected_ver
     plan = lock_plan(plan.pk, expected_version)
     if plan.kind == Plan.Kind.FLAT:
         raise Conflict("Flat-LB is never put away: it is what a fleet falls back to")
-    if plan.rollouts.filter(state__in=["canary", "active"]).exists():
+    if plan.rollouts.filter(state__in=LIVE).exists():
         raise Conflict(f"{plan} carries traffic; fall back or replace it first", code="live")
+    if (ahead := plan.rollouts.filter(state=Rollout.State.SCHEDULED).first()) is not None:
+        at = f"{ahead.scheduled_for:%Y-%m-%d %H:%M} UTC"
+        raise Conflict(f"the canary of {plan} is scheduled for {at}; call that off first", code="scheduled")
     if plan.state not in (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.APPROVED):
         raise Conflict(f"{plan} is {plan.get_state_display()}; cancel its job or withdraw it first")
     move(plan, Plan.State.RETIRED if plan.state == Plan.State.APPROVED else Plan.State.CANCELLED)
@@ -339,8 +372,10 @@ def retire_plan(*, acting_user: User, plan: Plan, reason: str = "", expected_ver
     return plan
 
 
-def require_approved(plan: Plan) -> GateEvaluation:
-    """The evaluation under which a plan is approved, checked again for a deploy.
+def require_approved(plan: Plan, stored: Stored) -> GateEvaluation:
+    """The evaluation under which a plan is approved, checked again for a deploy, under the locks.
+
+    `stored` was read before them (`stored.after_reading`).
 
     Raises
     ------
@@ -350,9 +385,8 @@ def require_approved(plan: Plan) -> GateEvaluation:
     if plan.state != Plan.State.APPROVED:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not approved", code="not-approved")
     # What cannot be read from storage now must not reach the routers.
-    assert plan.table is not None  # approved plans have one
-    artifacts.verify(plan.table)
-    evaluation = current_evaluation(plan)
+    stored.require_table(plan)
+    evaluation = current_evaluation(plan, stored)
     if (lost := quorum_lost(plan, evaluation)) is not None:
         raise lost
     return evaluation

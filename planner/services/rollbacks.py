@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from django.contrib.auth.models import User
-from django.db import transaction
 from django.utils import timezone
 
-from planner import artifacts
 from planner.errors import Conflict
-from planner.models import Approval, Fleet, Plan, Rollout
+from planner.models import Destination, Fleet, GateEvaluation, Plan, Rollout
+from planner.selectors.ways_back import RETAINED, approvals_stand
 from planner.services import audit, fleets, rights
+from planner.services.cool_down import cooling_down_until, thrown_out
 from planner.services.fallback import fall_back
 from planner.services.locking import lock
 from planner.services.rollout_rules import AHEAD, Passage, active_of, end, enter_step, facts, needed_reason
+from planner.services.stored import Stored, after_reading, read_table
 
-# A plan that was approved and active may be under another look now: that takes nothing from what it was.
-RETAINED = (Plan.State.APPROVED, Plan.State.REPLAYING, Plan.State.IN_REVIEW)
+# Destinations that a refusal names.
+NAMED = 5
 
 
-@transaction.atomic
 def roll_back(*, acting_user: User, fleet: Fleet, plan: Plan, reason: str) -> Rollout:
     """Make a plan that was active on this fleet before active again, now.
 
-    It was replayed, approved and watched then, so that none of that is asked for again. A canary is aborted with it
-    and a schedule called off. Rolling back to Flat-LB is falling back.
+    It was replayed, approved and watched then, so that none of that is asked for again. What it was approved for must
+    still be there: the serving profile, its destinations, the waivers that it rests on; and the monitor must not have
+    thrown it out just now. An open emergency of the acting person passes these, and a freeze. A canary is aborted with
+    it and a schedule called off. Rolling back to Flat-LB is falling back.
     """
     rights.require(acting_user, rights.OPERATE, fleet)
     reason = needed_reason(reason)
@@ -31,11 +33,20 @@ def roll_back(*, acting_user: User, fleet: Fleet, plan: Plan, reason: str) -> Ro
         raise Conflict(f"{plan} is not a plan of {fleet}", field="plan")
     if plan.kind == Plan.Kind.FLAT:
         return fall_back(acting_user=acting_user, fleet=fleet, reason=reason)
+    return after_reading(
+        plan.pk, lambda stored: _roll_back(acting_user, fleet, plan, reason, stored), reader=read_table
+    )
+
+
+def _roll_back(acting_user: User, fleet: Fleet, plan: Plan, reason: str, stored: Stored) -> Rollout:
     fleet, plan = lock(Fleet, fleet.pk), lock(Plan, plan.pk)
+    rights.require_now(acting_user, rights.OPERATE, fleet)
     passage = Passage(acting_user, fleet)
     passage.not_frozen()
     active = active_of(fleet)
     earlier = _earlier(fleet, plan, active)
+    stored.require_table(plan)
+    _still_fits(fleet, plan, earlier, passage)
     ahead = list(fleet.rollouts.select_for_update(no_key=True, of=("self",)).filter(state__in=AHEAD))
     before = [facts(r) for r in (active, *ahead)]
     why = f"rolled back to {plan}: {reason}"
@@ -74,7 +85,7 @@ def _earlier(fleet: Fleet, plan: Plan, active: Rollout) -> Rollout:
     Raises
     ------
     Conflict
-        When it was not, is active now, was put away, lost its approval, or its table cannot be read.
+        When it was not, is active now, was put away, or lost its approval.
     """
     if active.plan_id == plan.pk:
         raise Conflict(f"{plan} is active on this fleet already; abort the canary if there is one")
@@ -83,20 +94,48 @@ def _earlier(fleet: Fleet, plan: Plan, active: Rollout) -> Rollout:
         raise Conflict(f"{plan} was never active on this fleet: start its canary", code="never-active")
     if plan.state not in RETAINED:
         raise Conflict(f"{plan} is {plan.get_state_display()}, and not kept for a way back", code="not-retained")
-    _require_standing(plan, earlier)
-    assert plan.table is not None  # approved plans have one
-    artifacts.verify(plan.table)
+    # Nobody's emergency stands in for a second person.
+    if plan.pk not in approvals_stand(fleet, {plan.pk: earlier.evidence_digest}):
+        raise Conflict(f"the approval that {plan} was active on was withdrawn", code="not-approved")
     return earlier
 
 
-def _require_standing(plan: Plan, earlier: Rollout) -> None:
-    """The approvals that it was active on were not withdrawn since.
+def _still_fits(fleet: Fleet, plan: Plan, earlier: Rollout, passage: Passage) -> None:
+    """What the plan was approved for is still there, and the monitor has not just taken it off traffic."""
+    if plan.fingerprint != fleet.serving_profile.fingerprint:
+        passage.meet(
+            "profile-changed",
+            f"{plan} was made for another serving profile than {fleet.serving_profile.name}, which the fleet serves "
+            "with now",
+            "profile",
+        )
+    if gone := _not_up(fleet, plan):
+        passage.meet(
+            "destinations-down", f"the table of {plan} sends to destinations that are not up: {gone}", "destinations"
+        )
+    if revoked := _revoked(plan, earlier):
+        passage.meet("waiver-revoked", f"{plan} was approved with a waiver that was revoked since: {revoked}", "waiver")
+    until = cooling_down_until(fleet)
+    if until is not None and plan.number in thrown_out(fleet):
+        passage.meet(
+            "cooling-down",
+            f"the monitor took {plan} off traffic; it does not come back before {until:%Y-%m-%d %H:%M:%S} UTC",
+            "cool-down",
+        )
 
-    A quorum that was raised later does not count: it would leave no way back.
-    """
-    given = plan.approvals.filter(decision=Approval.Decision.APPROVE)
-    if earlier.evidence_digest:
-        given = given.filter(evidence_digest=earlier.evidence_digest)
-    needed = min(plan.fleet.min_approvals, given.values("approver").distinct().count())
-    if not needed or given.filter(withdrawn_at=None).values("approver").distinct().count() < needed:
-        raise Conflict(f"the approval that {plan} was active on was withdrawn", code="not-approved")
+
+def _not_up(fleet: Fleet, plan: Plan) -> str:
+    """Names and states of the destinations of the plan that do not take traffic, the first few."""
+    rows = fleet.destinations.filter(index__in=plan.parameters["destinations"]).exclude(state=Destination.State.UP)
+    names = [f"{name} ({state})" for name, state in rows.order_by("index").values_list("name", "state")]
+    more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+    return ", ".join(names[:NAMED] + more)
+
+
+def _revoked(plan: Plan, earlier: Rollout) -> str:
+    """Checks whose waiver stands in the evidence that the plan was active on and was revoked since."""
+    rows = GateEvaluation.objects.filter(plan=plan, evidence_digest=earlier.evidence_digest)
+    evaluation = rows.only("evidence").order_by("-id").first()
+    ids = [row["id"] for row in evaluation.evidence.get("waivers", [])] if evaluation is not None else []
+    revoked = plan.waivers.filter(pk__in=ids, ended_by__isnull=False).order_by("check_name")
+    return ", ".join(revoked.values_list("check_name", flat=True))

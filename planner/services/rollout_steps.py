@@ -14,6 +14,7 @@ from planner.selectors.rollout_state import next_weight, step_number
 from planner.services import audit, fleets, reviews, rights
 from planner.services.locking import lock
 from planner.services.rollout_rules import AHEAD, Passage, active_of, end, enter_step, facts, needed_reason
+from planner.services.stored import Stored, after_reading
 
 
 def _may(acting_user: User | None, rollout: Rollout) -> None:
@@ -22,9 +23,16 @@ def _may(acting_user: User | None, rollout: Rollout) -> None:
         rights.require(acting_user, rights.OPERATE, rollout.fleet)
 
 
-def _locked(rollout: Rollout, expected_version: int | None, *, with_plan: bool = False) -> tuple[Fleet, Rollout]:
-    """Fleet and rollout, locked in that order; between them the plan, where its approval decides."""
+def _locked(
+    acting_user: User | None, rollout: Rollout, expected_version: int | None, *, with_plan: bool = False
+) -> tuple[Fleet, Rollout]:
+    """Fleet and rollout, locked in that order; between them the plan, where its approval decides.
+
+    The right is looked at again: it may have been lost, or an emergency be over, while the lock was waited for.
+    """
     fleet = lock(Fleet, rollout.fleet_id)
+    if acting_user is not None:
+        rights.require_now(acting_user, rights.OPERATE, fleet)
     plan = lock(Plan, rollout.plan_id) if with_plan else None
     rollout = lock(Rollout, rollout.pk, expected_version)
     rollout.fleet = fleet
@@ -38,7 +46,6 @@ def _require_canary(rollout: Rollout) -> None:
         raise Conflict(f"the rollout is {rollout.get_state_display()}, not in canary")
 
 
-@transaction.atomic
 def advance_rollout(
     *,
     acting_user: User | None,
@@ -53,11 +60,19 @@ def advance_rollout(
     approved must still be true.
     """
     _may(acting_user, rollout)
-    fleet, rollout = _locked(rollout, expected_version, with_plan=True)
+    return after_reading(
+        rollout.plan_id, lambda stored: _advance(acting_user, rollout, expected_version, system, stored)
+    )
+
+
+def _advance(
+    acting_user: User | None, rollout: Rollout, expected_version: int | None, system: str, stored: Stored
+) -> Rollout:
+    fleet, rollout = _locked(acting_user, rollout, expected_version, with_plan=True)
     _require_canary(rollout)
     passage = Passage(acting_user, fleet)
     passage.not_frozen()
-    evaluation = reviews.require_approved(rollout.plan)
+    evaluation = reviews.require_approved(rollout.plan, stored)
     passage.not_held(rollout)
     before, higher = _standing(rollout), next_weight(rollout)
     rollout.evidence_digest = evaluation.evidence_digest
@@ -71,18 +86,23 @@ def advance_rollout(
     return rollout
 
 
-@transaction.atomic
 def promote_rollout(
     *, acting_user: User, rollout: Rollout, reason: str, expected_version: int | None = None
 ) -> Rollout:
     """Make the plan of a canary active at once: the watching that is left is skipped, an analysis never is."""
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     reason = needed_reason(reason)
-    fleet, rollout = _locked(rollout, expected_version, with_plan=True)
+    return after_reading(
+        rollout.plan_id, lambda stored: _promote(acting_user, rollout, reason, expected_version, stored)
+    )
+
+
+def _promote(acting_user: User, rollout: Rollout, reason: str, expected_version: int | None, stored: Stored) -> Rollout:
+    fleet, rollout = _locked(acting_user, rollout, expected_version, with_plan=True)
     _require_canary(rollout)
     passage = Passage(acting_user, fleet)
     passage.not_frozen()
-    evaluation = reviews.require_approved(rollout.plan)
+    evaluation = reviews.require_approved(rollout.plan, stored)
     passage.not_held(rollout, but=("watching",))
     before = _standing(rollout)
     rollout.evidence_digest = evaluation.evidence_digest
@@ -139,7 +159,7 @@ def pause_rollout(
 ) -> Rollout:
     """Keep a canary where it is until somebody resumes it. Its keys stay with it, and it is watched on."""
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
-    fleet, rollout = _locked(rollout, expected_version)
+    fleet, rollout = _locked(acting_user, rollout, expected_version)
     _require_canary(rollout)
     if rollout.paused_at is not None:
         raise Conflict(f"{rollout.paused_by} paused it already")
@@ -153,7 +173,7 @@ def pause_rollout(
 def resume_rollout(*, acting_user: User, rollout: Rollout, expected_version: int | None = None) -> Rollout:
     """Let a paused canary go on. Nothing moves by that alone."""
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
-    fleet, rollout = _locked(rollout, expected_version)
+    fleet, rollout = _locked(acting_user, rollout, expected_version)
     _require_canary(rollout)
     if rollout.paused_at is None:
         raise Conflict("the canary is not paused")
@@ -198,7 +218,7 @@ def abort_rollout(
 ) -> Rollout:
     """Take a canary off traffic, in whichever step, or call off a schedule; what was active stays active."""
     _may(acting_user, rollout)
-    fleet, rollout = _locked(rollout, expected_version)
+    fleet, rollout = _locked(acting_user, rollout, expected_version)
     if rollout.state == Rollout.State.ACTIVE:
         raise Conflict(
             f"{rollout.plan} is active and no canary any more: roll back to an earlier plan, or fall back to Flat-LB",

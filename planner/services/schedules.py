@@ -13,6 +13,7 @@ from planner.errors import Conflict, Invalid, Refused
 from planner.models import Fleet, GateEvaluation, Plan, Rollout
 from planner.services import audit, fleets, reviews, rights
 from planner.services.cool_down import cooling_down_until
+from planner.services.fleet_policy import planned_steps
 from planner.services.locking import lock
 from planner.services.rollout_rules import (
     Passage,
@@ -23,6 +24,7 @@ from planner.services.rollout_rules import (
     refuse_ahead,
     refuse_open_review,
 )
+from planner.services.stored import Stored, after_reading
 
 log = structlog.get_logger(__name__)
 
@@ -30,9 +32,10 @@ log = structlog.get_logger(__name__)
 SCHEDULER = "scheduler"
 # Approvals have expired long before that.
 FARTHEST = dt.timedelta(days=366)
+# A schedule that could not fire for so long is called off: nobody expects it any more.
+LATEST = dt.timedelta(minutes=15)
 
 
-@transaction.atomic
 def start_rollout(
     *,
     acting_user: User,
@@ -45,14 +48,21 @@ def start_rollout(
     A scheduled one carries no traffic until then, and is checked anew when it fires.
     """
     rights.require(acting_user, rights.OPERATE, plan.fleet)
+    return after_reading(plan.pk, lambda stored: _start(acting_user, plan, scheduled_for, expected_version, stored))
+
+
+def _start(
+    acting_user: User, plan: Plan, scheduled_for: dt.datetime | None, expected_version: int | None, stored: Stored
+) -> Rollout:
     fleet = lock(Fleet, plan.fleet_id)
     plan = lock(Plan, plan.pk, expected_version)
+    rights.require_now(acting_user, rights.OPERATE, fleet)
     passage = Passage(acting_user, fleet)
     if scheduled_for is not None:
         _check_time(scheduled_for)
-    evaluation = _startable(fleet, plan, passage, at=scheduled_for)
+    evaluation = _startable(fleet, plan, passage, stored, at=scheduled_for)
     refuse_ahead(fleet)
-    steps = fleets.planned_steps(fleet)
+    steps = planned_steps(fleet)
     rollout = Rollout.objects.create(
         fleet=fleet,
         plan=plan,
@@ -81,7 +91,9 @@ def start_rollout(
     return rollout
 
 
-def _startable(fleet: Fleet, plan: Plan, passage: Passage, *, at: dt.datetime | None = None) -> GateEvaluation:
+def _startable(
+    fleet: Fleet, plan: Plan, passage: Passage, stored: Stored, *, at: dt.datetime | None = None
+) -> GateEvaluation:
     """The evaluation under which a locked plan of a locked fleet may go to traffic, now or `at` a time.
 
     Raises
@@ -101,7 +113,7 @@ def _startable(fleet: Fleet, plan: Plan, passage: Passage, *, at: dt.datetime | 
     refuse_open_review(fleet)
     if fleet.rollouts.filter(state=Rollout.State.ACTIVE, plan=plan).exists():
         raise Conflict(f"{plan} is active on this fleet already")
-    return reviews.require_approved(plan)
+    return reviews.require_approved(plan, stored)
 
 
 def _check_time(scheduled_for: dt.datetime) -> None:
@@ -121,6 +133,7 @@ def reschedule_rollout(
     """Move the start of a scheduled canary; it never fires at the old time."""
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     fleet = lock(Fleet, rollout.fleet_id)
+    rights.require_now(acting_user, rights.OPERATE, fleet)
     rollout = lock(Rollout, rollout.pk, expected_version)
     if rollout.state != Rollout.State.SCHEDULED:
         raise Conflict(f"the rollout is {rollout.get_state_display()}, not scheduled")
@@ -144,12 +157,13 @@ def reschedule_rollout(
 def fire_schedules(now: dt.datetime | None = None) -> list[Rollout]:
     """Start every canary whose time has come, or call it off with the reason; returns those that were looked at.
 
-    Each in a transaction of its own. Two that fire at once do it once.
+    Each in a transaction of its own. Two that fire at once do it once. One that could not be tried, or crashed, for
+    a quarter of an hour after its time is called off.
     """
     now = now or timezone.now()
     due = Rollout.objects.filter(state=Rollout.State.SCHEDULED, scheduled_for__lte=now).order_by("scheduled_for", "id")
     fired = []
-    for rollout in list(due.only("id", "fleet_id", "plan_id")):
+    for rollout in list(due.only("id", "fleet_id", "plan_id", "scheduled_for")):
         try:
             done = _fire(rollout, now)
         except Exception:  # one fleet must not keep the others from their time
@@ -160,16 +174,29 @@ def fire_schedules(now: dt.datetime | None = None) -> list[Rollout]:
     return fired
 
 
-@transaction.atomic
 def _fire(rollout: Rollout, now: dt.datetime) -> Rollout | None:
-    """Start one under the locks; None when it was moved, called off or fired meanwhile."""
+    """Start one; None when it was moved, called off or fired meanwhile."""
+    if _too_late(rollout, now):  # nothing of it is read: it may be what crashes
+        with transaction.atomic():
+            return _fire_locked(rollout, now, Stored())
+    return after_reading(rollout.plan_id, lambda stored: _fire_locked(rollout, now, stored))
+
+
+def _too_late(rollout: Rollout, now: dt.datetime) -> bool:
+    return rollout.scheduled_for is not None and now - rollout.scheduled_for > LATEST
+
+
+def _fire_locked(rollout: Rollout, now: dt.datetime, stored: Stored) -> Rollout | None:
     fleet, plan = lock(Fleet, rollout.fleet_id), lock(Plan, rollout.plan_id)
     rollout = lock(Rollout, rollout.pk)
     if rollout.state != Rollout.State.SCHEDULED or rollout.scheduled_for is None or rollout.scheduled_for > now:
         return None
     try:
+        if _too_late(rollout, now):
+            minutes = LATEST // dt.timedelta(minutes=1)
+            raise Conflict(f"it is more than {minutes} minutes after its time; schedule it anew", code="too-late")
         _scheduler_may_still(rollout, fleet)
-        evaluation = _startable(fleet, plan, Passage(None, fleet))
+        evaluation = _startable(fleet, plan, Passage(None, fleet), stored)
     except Refused as refusal:
         end(rollout, Rollout.State.ABORTED, f"could not start as scheduled: {refusal.message}")
         audit.record(
@@ -185,7 +212,7 @@ def _fire(rollout: Rollout, now: dt.datetime) -> Rollout | None:
         )
         return rollout
     rollout.state = Rollout.State.CANARY
-    rollout.planned_steps = fleets.planned_steps(fleet)
+    rollout.planned_steps = planned_steps(fleet)
     rollout.weight = rollout.planned_steps[0]["weight"]
     rollout.incumbent_id = active_of(fleet).plan_id
     rollout.evidence_digest = evaluation.evidence_digest
@@ -210,6 +237,6 @@ def _fire(rollout: Rollout, now: dt.datetime) -> Rollout | None:
 
 
 def _scheduler_may_still(rollout: Rollout, fleet: Fleet) -> None:
-    """Whoever scheduled it may have lost the right meanwhile."""
-    if rollout.started_by is None or not rights.may(rollout.started_by, rights.OPERATE, fleet):
+    """Whoever scheduled it may have lost the right meanwhile. An emergency gives none: nobody sits there."""
+    if rollout.started_by is None or not rights.by_role(rollout.started_by, rights.OPERATE, fleet):
         raise Conflict(f"{rollout.started_by}, who scheduled it, may not operate this fleet any more", code="no-right")

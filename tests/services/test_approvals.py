@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from planner.errors import Conflict, Invalid, NotAllowed, Refused
 from planner.models import Approval, AuditEvent, DriftCheck, Plan, PlanComment, Rollout, TelemetryWindow
-from planner.services import comments, fleets, reviews, rollouts
+from planner.services import access, comments, fleets, reviews, rollouts
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -65,7 +65,39 @@ def test_a_plan_whose_approval_expired_is_submitted_and_approved_again_on_the_sa
     assert plan.state == Plan.State.IN_REVIEW
     approve(cast.grace, plan)
     first, second = plan.approvals.order_by("id")
-    assert (first.withdrawn_reason, second.withdrawn_at) == ("expired", None)
+    assert first.withdrawn_at >= first.expires_at
+    assert second.withdrawn_at is None
+    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
+
+
+def lose_the_role(cast, user):
+    access.take_role(acting_user=cast.root, user=user, role="approver")
+
+
+def lose_the_account(cast, user):
+    access.set_active(acting_user=cast.root, user=user, active=False)
+
+
+@pytest.mark.parametrize("lose", [lose_the_role, lose_the_account])
+def test_the_vote_of_who_lost_the_right_counts_neither_at_approval_nor_at_deployment(client, cast, fleet, lose):
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, min_approvals=2)
+    plan = make.submitted_plan(cast, fleet)
+    approve(cast.grace, plan)
+    lose(cast, cast.grace)
+    assert (approve(cast.hopper, plan).plan_id, Plan.objects.get(pk=plan.pk).state) == (plan.pk, Plan.State.IN_REVIEW)
+    approve(cast.root, plan)  # the second who may
+    assert Plan.objects.get(pk=plan.pk).state == Plan.State.APPROVED
+    lose(cast, cast.hopper)
+    with pytest.raises(Conflict) as refusal:
+        rollouts.start_rollout(acting_user=cast.linus, plan=Plan.objects.get(pk=plan.pk))
+    assert refusal.value.code == "approver-lost-right"
+    assert "grace, hopper approved and may not approve on this fleet any more: 1 of 2" in refusal.value.message
+    client.force_login(cast.ada)
+    page = client.get(f"/fleets/{fleet.slug}/plans/{plan.number}/").content.decode()
+    assert page.count("by who may not approve any more") == 2
+    assert "grace, hopper approved and may not approve" in page
+    access.grant_role(acting_user=cast.root, user=cast.hopper, role="approver", fleet=fleet)
+    access.set_active(acting_user=cast.root, user=cast.hopper, active=True)
     assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
 
 

@@ -5,7 +5,7 @@ import pytest
 from planner.digests import code_version
 from planner.errors import Conflict
 from planner.models import AuditEvent, Job, Plan, Replay, ReplayCell
-from planner.services import cells, closing, replays, reviews, rollouts
+from planner.services import cells, closing, replays, reviews, rollouts, stored
 from planner.services.jobs import cancel_job, sweep
 from tests import factories as make
 
@@ -114,7 +114,7 @@ def test_an_approved_plan_stays_approved_when_another_replay_comes_to_nothing(ca
     end(cast, row, job, how)
     plan.refresh_from_db()
     assert plan.state == Plan.State.APPROVED
-    reviews.require_approved(plan)
+    reviews.require_approved(plan, stored.read(plan))
     assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == "canary"
 
 

@@ -9,7 +9,8 @@ from django.utils import timezone
 from planner.errors import ArtifactLost, Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, BreakGlass, Plan, Replay, Rollout, RolloutAnalysis
 from planner.selectors.routing_tables import routing_table
-from planner.services import fleets, replays, reviews, rollouts
+from planner.selectors.ways_back import retained_plans
+from planner.services import emergencies, fleets, replays, reviews, rollouts, waivers
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -51,8 +52,94 @@ def test_a_plan_that_was_active_is_active_again_without_replay_or_analysis(cast,
 def test_it_does_not_ask_whether_the_old_evidence_is_still_true(cast, fleet):
     first, _second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4, min_approvals=2)
-    fleets.change_serving_profile(acting_user=cast.root, fleet=fleet, engine_profile="qwen-32b-h100")
     assert back(cast, fleet, first).state == "active"
+
+
+def other_profile(cast, fleet, plan):
+    fleets.change_serving_profile(acting_user=cast.root, fleet=fleet, engine_profile="qwen-32b-h100")
+
+
+def destination_down(cast, fleet, plan):
+    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=2), state="down")
+
+
+def waiver_revoked(cast, fleet, plan):
+    waivers.revoke_waiver(acting_user=cast.grace, waiver=plan.waivers.get())
+
+
+def thrown_out(cast, fleet, plan):
+    rollouts.fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (other_profile, "profile-changed", "qwen-32b-h100"),
+        (destination_down, "destinations-down", "d2 (down)"),
+        (waiver_revoked, "waiver-revoked", "loss-bounded"),
+        (thrown_out, "cooling-down", "UTC"),
+    ],
+)
+def test_facts_that_changed_since_stop_it_and_an_emergency_passes(cast, fleet, change, code, words):
+    bound = 1.0 if change is waiver_revoked else fleet.max_loss_imbalance
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=600.0, max_loss_imbalance=bound)
+    plan = waived_plan(cast, fleet) if change is waiver_revoked else make.approved_plan(cast, fleet)
+    make.activate(cast, make.canary(cast, fleet, plan))
+    if change is not thrown_out:
+        rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
+    change(cast, fleet, plan)
+    refusal = refused(cast, fleet, plan)
+    assert (refusal.code, words in refusal.message) == (code, True), refusal.message
+    opened = emergencies.open_emergency(acting_user=cast.linus, fleet=fleet, reason="the fallback is slower still")
+    assert back(cast, fleet, plan).state == "active"
+    after = AuditEvent.objects.get(action="rollout.rolled_back").after
+    assert after["emergency"] == opened.pk
+    assert len(after["passed"]) == 1
+
+
+def waived_plan(cast, fleet):
+    """Approved with a waiver of a check that does not pass."""
+    plan = make.replayed_plan(cast, fleet)
+    asked = waivers.request_waiver(
+        acting_user=cast.ada,
+        plan=plan,
+        check_name="loss-bounded",
+        reason="two racks come on Friday",
+        expires_at=timezone.now() + dt.timedelta(days=3),
+    )
+    waivers.grant_waiver(acting_user=cast.hopper, waiver=asked)
+    evaluation = make.judge_again(cast, plan)
+    reviews.submit_plan(acting_user=cast.ada, plan=plan)
+    reviews.approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation.evidence_digest)
+    return Plan.objects.get(pk=plan.pk)
+
+
+def test_a_plan_that_the_monitor_threw_out_earlier_and_not_just_now_is_a_way_back(cast, fleet):
+    """The cool-down is over; and another plan than the one that was thrown out never waits for it."""
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=600.0)
+    first, second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
+    rollouts.fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
+    assert refused(cast, fleet, second).code == "cooling-down"
+    assert back(cast, fleet, first).state == "active"
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=0.0)
+    assert back(cast, fleet, second).state == "active"
+
+
+def test_no_emergency_rolls_back_to_what_lost_its_approval(cast, fleet):
+    first, _second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
+    first.approvals.update(withdrawn_at=timezone.now(), withdrawn_reason="I misread it")
+    emergencies.open_emergency(acting_user=cast.linus, fleet=fleet, reason="the live plan is slow")
+    assert refused(cast, fleet, first).code == "not-approved"
+
+
+def test_only_plans_that_can_be_rolled_back_to_are_offered(cast, fleet):
+    first, second, third = (make.active_plan(cast, fleet) for _ in range(3))
+    assert retained_plans(fleet) == [second, first]
+    second.approvals.update(withdrawn_at=timezone.now(), withdrawn_reason="I misread it")
+    assert retained_plans(fleet) == [first]
+    reviews.retire_plan(acting_user=cast.ada, plan=first)
+    assert retained_plans(fleet) == []
+    assert third.number not in [plan.number for plan in retained_plans(fleet)]
 
 
 def test_it_works_while_the_plan_is_under_another_look(cast, fleet):
@@ -72,7 +159,7 @@ def test_twice_in_a_row_and_to_and_fro(cast, fleet):
 
 def test_after_falling_back_the_plan_of_before_is_one_step_away(cast, fleet):
     plan = make.active_plan(cast, fleet)
-    rollouts.fall_back(acting_user=None, fleet=fleet, reason="left the envelope")  # a cool-down stops canaries only
+    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="p99 is up")
     back(cast, fleet, plan)
     assert arms(fleet) == [(plan.number, 1.0)]
 

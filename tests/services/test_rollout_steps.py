@@ -132,11 +132,13 @@ def test_no_emergency_deploys_what_was_not_approved(cast, stepped):
     assert refused(rollouts.start_rollout, acting_user=cast.ada, plan=plan).code == "not-approved"
 
 
-def test_what_needed_no_emergency_does_not_name_it(cast, stepped):
+def test_whatever_is_done_while_an_emergency_is_open_names_it_and_what_it_passed(cast, stepped):
+    """What needed no emergency names it too: who reviews it looks at everything that its owner did."""
     rollout = ready(make.canary(cast, stepped))
-    emergency(cast, stepped, cast.linus)
+    opened = emergency(cast, stepped, cast.linus)
     advance(cast, rollout)
-    assert "emergency" not in AuditEvent.objects.get(action="rollout.advanced").after
+    after = AuditEvent.objects.get(action="rollout.advanced").after
+    assert (after["emergency"], "passed" in after) == (opened.pk, False)
 
 
 # --- promote ----------------------------------------------------------------------------------------------

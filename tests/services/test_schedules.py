@@ -3,17 +3,20 @@
 import datetime as dt
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from planner.errors import Conflict, Invalid
 from planner.models import AuditEvent, Plan, Rollout
 from planner.selectors.routing_tables import routing_table
-from planner.services import fleets, reviews, rollouts
+from planner.services import emergencies, fleets, reviews, rollouts
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
 
 HOUR = dt.timedelta(hours=1)
+# A beat after the time of `scheduled`.
+IN_TIME = HOUR + dt.timedelta(minutes=1)
 
 
 @pytest.fixture
@@ -41,10 +44,10 @@ def test_it_carries_no_traffic_before_its_time(cast, fleet, scheduled):
 
 
 def test_it_starts_when_its_time_has_come_and_once(cast, fleet, scheduled):
-    (fired,) = fire(HOUR * 2)
+    (fired,) = fire(IN_TIME)
     assert (fired.pk, fired.state, fired.weight) == (scheduled.pk, "canary", 0.1)
     assert fired.steps.get().entered_by == cast.linus
-    assert fire(HOUR * 2) == []
+    assert fire(IN_TIME) == []
     fleet.refresh_from_db()
     assert fleet.table_version == 2
     event = AuditEvent.objects.get(action="rollout.started")
@@ -56,9 +59,9 @@ def test_a_schedule_that_was_moved_does_not_fire_at_the_old_time(cast, fleet, sc
     moved = rollouts.reschedule_rollout(
         acting_user=cast.grace, rollout=scheduled, scheduled_for=timezone.now() + 5 * HOUR
     )
-    assert fire(HOUR * 2) == []
+    assert fire(IN_TIME) == []
     assert Rollout.objects.get(pk=moved.pk).state == "scheduled"
-    (fired,) = fire(HOUR * 6)
+    (fired,) = fire(5 * HOUR + HOUR / 60)
     assert fired.state == "canary"
     event = AuditEvent.objects.get(action="rollout.rescheduled")
     assert event.before["scheduled_for"] < event.after["scheduled_for"]
@@ -66,7 +69,7 @@ def test_a_schedule_that_was_moved_does_not_fire_at_the_old_time(cast, fleet, sc
 
 def test_a_move_to_an_earlier_time_fires_then(cast, fleet, scheduled):
     rollouts.reschedule_rollout(acting_user=cast.linus, rollout=scheduled, scheduled_for=timezone.now() + HOUR / 4)
-    assert len(fire(HOUR / 2)) == 1
+    assert len(fire(HOUR / 3)) == 1
 
 
 def test_who_read_the_list_before_it_was_moved_fires_nothing(cast, fleet, scheduled):
@@ -102,14 +105,22 @@ def test_it_can_be_called_off_and_another_be_started(cast, fleet, plan, schedule
     gone = rollouts.abort_rollout(acting_user=cast.grace, rollout=scheduled, reason="not today")
     fleet.refresh_from_db()
     assert (gone.state, fleet.table_version) == ("aborted", before)
-    assert fire(2 * HOUR) == []
+    assert fire(IN_TIME) == []
     assert make.canary(cast, fleet, plan).state == "canary"
 
 
 def test_a_stale_schedule_can_be_called_off(cast, fleet, plan, scheduled):
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4)
-    reviews.retire_plan(acting_user=cast.ada, plan=plan)
     assert rollouts.abort_rollout(acting_user=cast.linus, rollout=scheduled).state == "aborted"
+
+
+def test_a_plan_with_a_schedule_is_put_away_after_it_was_called_off(cast, fleet, plan, scheduled):
+    with pytest.raises(Conflict) as refusal:
+        reviews.retire_plan(acting_user=cast.ada, plan=plan)
+    assert refusal.value.code == "scheduled"
+    assert f"{scheduled.scheduled_for:%Y-%m-%d %H:%M} UTC; call that off first" in refusal.value.message
+    rollouts.abort_rollout(acting_user=cast.linus, rollout=scheduled)
+    assert reviews.retire_plan(acting_user=cast.ada, plan=plan).state == Plan.State.RETIRED
 
 
 def change_policy(cast, fleet, plan):
@@ -158,7 +169,7 @@ def test_when_it_fires_everything_is_checked_again(cast, fleet, plan, scheduled,
     change(cast, fleet, plan)
     fleet.refresh_from_db()
     version = fleet.table_version
-    (fired,) = fire(2 * HOUR)
+    (fired,) = fire(IN_TIME)
     assert fired.state == "aborted"
     assert fired.end_reason.startswith("could not start as scheduled: ")
     plan.refresh_from_db()
@@ -167,7 +178,7 @@ def test_when_it_fires_everything_is_checked_again(cast, fleet, plan, scheduled,
     event = AuditEvent.objects.get(action="rollout.schedule_refused")
     assert (event.actor_name, event.after["code"]) == ("scheduler", code)
     assert event.reason
-    assert fire(2 * HOUR) == []
+    assert fire(IN_TIME) == []
 
 
 def test_falling_back_calls_a_schedule_off_and_changes_no_table_for_it(cast, fleet, scheduled):
@@ -177,7 +188,7 @@ def test_falling_back_calls_a_schedule_off_and_changes_no_table_for_it(cast, fle
     fleet.refresh_from_db()
     assert (Rollout.objects.get(pk=scheduled.pk).state, fleet.table_version) == ("aborted", version)
     assert AuditEvent.objects.filter(action="fleet.fell_back").count() == 1
-    assert fire(2 * HOUR) == []
+    assert fire(IN_TIME) == []
 
 
 def test_one_rollout_ahead_a_fleet(cast, fleet, plan, scheduled):
@@ -195,22 +206,67 @@ def test_only_what_is_scheduled_is_moved(cast, fleet):
         rollouts.reschedule_rollout(acting_user=cast.linus, rollout=rollout, scheduled_for=timezone.now() + HOUR)
 
 
-def test_one_fleet_that_crashes_does_not_keep_the_others_from_their_time(cast, fleet, scheduled, monkeypatch):
-    from planner.services import schedules
+def crash_canaries_of(fleet):
+    """Whatever puts a canary of the fleet on traffic fails in the database, as nobody has foreseen."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a table with checks to come takes no trigger
+        cursor.execute(
+            "CREATE FUNCTION crash_canary() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'out of luck'; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER crash BEFORE UPDATE ON planner_rollout FOR EACH ROW "
+            f"WHEN (NEW.state = 'canary' AND NEW.fleet_id = {fleet.pk}) EXECUTE FUNCTION crash_canary()"
+        )
 
+
+def test_one_fleet_that_crashes_does_not_keep_the_others_from_their_time(cast, fleet, scheduled):
     beta = make.make_fleet(cast, "beta")
     other = make.approved_plan(cast, beta)
-    later = rollouts.start_rollout(acting_user=cast.linus, plan=other, scheduled_for=timezone.now() + HOUR)
-    fire_one = schedules._fire
-
-    def crash(rollout, now):
-        if rollout.pk == scheduled.pk:
-            raise RuntimeError("boom")
-        return fire_one(rollout, now)
-
-    monkeypatch.setattr(schedules, "_fire", crash)
-    (fired,) = fire(2 * HOUR)
+    later = rollouts.start_rollout(acting_user=cast.linus, plan=other, scheduled_for=scheduled.scheduled_for)
+    crash_canaries_of(fleet)
+    (fired,) = fire(IN_TIME)
     assert (fired.pk, fired.state) == (later.pk, "canary")
+    assert Rollout.objects.get(pk=scheduled.pk).state == "scheduled"
+
+
+def test_one_that_crashes_again_and_again_is_called_off_when_it_is_too_late(cast, fleet, plan, scheduled):
+    crash_canaries_of(fleet)
+    for minutes in (1, 5, 14):
+        assert fire(HOUR + dt.timedelta(minutes=minutes)) == []
+    (fired,) = fire(HOUR + dt.timedelta(minutes=16))
+    assert_too_late(fired, plan)
+    assert fire(HOUR * 2) == []
+
+
+def test_a_schedule_that_could_not_fire_in_time_is_called_off(cast, fleet, plan, scheduled):
+    """The monitor was down over night: nobody expects the canary any more."""
+    (fired,) = fire(HOUR + dt.timedelta(minutes=15, seconds=1))
+    assert_too_late(fired, plan)
+
+
+def test_what_is_too_late_is_called_off_without_reading_anything(cast, fleet, plan, scheduled):
+    lose_the_table(cast, fleet, plan)
+    (fired,) = fire(2 * HOUR)
+    assert_too_late(fired, plan)
+
+
+def assert_too_late(fired, plan):
+    assert fired.state == "aborted"
+    event = AuditEvent.objects.get(action="rollout.schedule_refused")
+    assert (event.after["code"], "15 minutes" in event.reason) == ("too-late", True)
+    assert Plan.objects.get(pk=plan.pk).state == Plan.State.APPROVED
+    assert not AuditEvent.objects.filter(action="rollout.started").exists()
+
+
+def test_an_emergency_of_who_scheduled_it_does_not_fire_it(cast, fleet, plan):
+    """It is for a person who is there; a schedule fires when nobody is."""
+    opened = emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason="nobody else answers")
+    assert opened.closed_at is None
+    rollouts.start_rollout(acting_user=cast.ada, plan=plan, scheduled_for=timezone.now() + HOUR / 4)
+    (fired,) = fire(HOUR / 3)
+    assert fired.state == "aborted"
+    assert AuditEvent.objects.get(action="rollout.schedule_refused").after["code"] == "no-right"
 
 
 def test_a_schedule_after_the_cool_down_is_taken(cast, fleet):
