@@ -28,12 +28,16 @@ def configure_logging(**_: Any) -> None:
 
 
 @worker_init.connect
-def warm_up(**_: Any) -> None:
+def warm_up(sender: Any = None, **_: Any) -> None:
     """Compile (or load from the cache) the numba kernels before the pool forks.
 
     Once here instead of once in every pool process: the children inherit the compiled code, also those that
     replace a killed one, and Celery's 4 s limit on a child's start is never at stake.
+
+    A worker of the queue `watch` alone does without: it judges at once, and loads the kernels when it first simulates.
     """
+    if sender is not None and set(sender.app.amqp.queues.consume_from) == {"watch"}:
+        return
     import numpy as np
 
     from planner.analysis import available_tokens

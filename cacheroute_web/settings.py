@@ -178,7 +178,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TIMEZONE = "UTC"
-# Looking at fleets never stands behind a row of replays: it has a queue of its own, which workers take turns with.
+# Looking at fleets never stands behind a row of replays: it has a queue, and a worker of `make run`, of its own.
 CELERY_TASK_QUEUES = [Queue("celery"), Queue("watch")]
 CELERY_TASK_ROUTES = {name: {"queue": "watch"} for name in ("planner.watch_fleets", "planner.simulate_traffic")}
 CELERY_BEAT_SCHEDULE = {

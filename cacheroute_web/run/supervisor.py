@@ -1,9 +1,12 @@
 """The supervisor of `make run`: every service of the console as a child of one process that cleans up after itself.
 
 Order of starting: PostgreSQL and Valkey (unless ``DATABASE_URL`` / ``BROKER_URL`` name real ones), migrations, then
-web, worker and beat, then ``first_run``. When the stamp of the last migration says that nothing changed, the web
+web, workers and beat, then ``first_run``. When the stamp of the last migration says that nothing changed, the web
 server starts while the migrations are being checked, and the others after the page answers: that is what keeps a
-second start within a few seconds. Order of stopping: web, beat and worker together, then Valkey, then PostgreSQL.
+second start within a few seconds. Order of stopping: web, beat and workers together, then Valkey, then PostgreSQL.
+
+Two workers: one for jobs, and a small one for the monitor, which no job keeps waiting. The small one starts when the
+other is ready: kernels, which it needs for simulated traffic only, are compiled by then and read from the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +37,12 @@ WEB = (
     " --graceful-timeout 5 --timeout 120 --no-control-socket"
 )
 WORKER = (
-    "celery -A cacheroute_web worker --pool prefork --concurrency 2 --loglevel INFO --without-gossip --without-mingle"
+    "celery -A cacheroute_web worker --queues celery --hostname jobs@%h --pool prefork --concurrency 2"
+    " --loglevel INFO --without-gossip --without-mingle"
+)
+WATCHER = (
+    "celery -A cacheroute_web worker --queues watch --hostname watch@%h --pool solo --concurrency 1"
+    " --loglevel INFO --without-gossip --without-mingle"
 )
 BEAT = "celery -A cacheroute_web beat"
 WEB_SECONDS = 90.0  # until the page must answer
@@ -180,6 +188,8 @@ class Supervisor:
             stop_seconds=15.0,
             death_signal=signal.SIGKILL,  # its pool sees the pipe close; a warm shutdown would wait for the broker
         )
+        env = {name: value for name, value in self.env.items() if name != "CACHEROUTE_WORKER_READY_FILE"}
+        self._define("watcher", WATCHER, stop_seconds=15.0, death_signal=signal.SIGKILL, env=env)
         self._define("beat", BEAT, "--schedule", str(self.state.home / "run" / "beat-schedule"))
 
     def _define(
@@ -190,10 +200,11 @@ class Supervisor:
         pass_fds: tuple[int, ...] = (),
         stop_seconds: float = 10.0,
         death_signal: signal.Signals = signal.SIGTERM,
+        env: dict[str, str] | None = None,
     ) -> None:
         argv = [sys.executable, "-m", *command.split(), *more]
         log = self.state.log(name)
-        self.children[name] = Child(name, argv, log, self.env, pass_fds, stop_seconds, death_signal)
+        self.children[name] = Child(name, argv, log, env or self.env, pass_fds, stop_seconds, death_signal)
 
     def _start(self, *names: str) -> None:
         if "web" in names:
@@ -233,13 +244,14 @@ class Supervisor:
                     self._start("worker", "web", "beat")
                     say("Starting the worker (the first start compiles the kernels)")
                     self._await_worker()
+                    self._start("watcher")
                 os.write(go_writer, b"g")
             answered = False
             while (status := prepare.poll()) is None or (status == 0 and not answered):
                 if not answered and self.children["web"].process is not None:
                     answered = self._page_answers()
                     if answered:  # also while first_run waits for jobs that an earlier start left open
-                        self._start("worker", "beat")
+                        self._start("worker", "watcher", "beat")
                 elif answered:
                     self._tend()
                 self.signals.pause(0.05)

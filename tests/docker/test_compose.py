@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from django.conf import settings
 from django.core.management import get_commands
 
 from cacheroute_web.run import supervisor
@@ -17,7 +18,7 @@ from tests.servers import CHECKOUT
 
 DOCKER = CHECKOUT / "docker"
 SETTINGS = (CHECKOUT / "cacheroute_web" / "settings.py").read_text()
-CONSOLE = {"migrate", "worker", "beat", "web", "first-run"}
+CONSOLE = {"migrate", "worker", "watcher", "beat", "web", "first-run"}
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +66,26 @@ def test_the_one_shot_commands_exist(compose: dict[str, Any]) -> None:
         assert command in known
 
 
-def test_web_and_worker_run_with_the_options_of_make_run(compose: dict[str, Any]) -> None:
+def test_web_and_workers_run_with_the_options_of_make_run(compose: dict[str, Any]) -> None:
     assert compose["services"]["worker"]["command"] == supervisor.WORKER.split()
+    assert compose["services"]["watcher"]["command"] == supervisor.WATCHER.split()
     beat = compose["services"]["beat"]["command"]
     assert beat[: len(supervisor.BEAT.split())] == supervisor.BEAT.split()
     web = json.loads(next(rest for verb, rest in reversed(dockerfile()) if verb == "CMD"))
     at = web.index("--bind")
     assert web[:at] + web[at + 2 :] == supervisor.WEB.split()
+
+
+def test_each_queue_has_a_worker_and_no_job_stands_before_the_monitor() -> None:
+    def queues(command: str) -> set[str]:
+        words = command.split()
+        return set(words[words.index("--queues") + 1].split(","))
+
+    assert queues(supervisor.WORKER) == {"celery"}
+    assert queues(supervisor.WATCHER) == {"watch"}
+    assert {queue.name for queue in settings.CELERY_TASK_QUEUES} == {"celery", "watch"}
+    watched = {name for name, route in settings.CELERY_TASK_ROUTES.items() if route["queue"] == "watch"}
+    assert watched == {"planner.watch_fleets", "planner.simulate_traffic"}
 
 
 def test_the_image_is_multi_stage_does_not_run_as_root_and_checks_its_health() -> None:

@@ -150,7 +150,7 @@ def test_sigterm_stops_everything_and_a_second_start_finds_the_data(home: Path, 
 def test_what_dies_is_started_again(home: Path, start: Start) -> None:
     running = start(home)
     assert eventually(lambda: (home / "run" / "worker.ready").exists())
-    for words in ("celery -A cacheroute_web worker", "bin/postgres", "valkey-server"):
+    for words in ("worker --queues celery", "worker --queues watch", "bin/postgres", "valkey-server"):
         before = running.child(words)
         assert before
         kill(before)
@@ -163,7 +163,8 @@ def test_what_dies_is_started_again(home: Path, start: Start) -> None:
 
 def test_nothing_outlives_a_supervisor_killed_by_9(home: Path, start: Start) -> None:
     running = start(home)
-    assert running.child("celery -A cacheroute_web worker")
+    assert running.child("worker --queues celery")
+    assert running.child("worker --queues watch")
     running.process.kill()
     running.process.wait()
     assert eventually(lambda: processes_of(home) == set(), 15)
