@@ -4,9 +4,10 @@ import datetime as dt
 
 import pytest
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from planner.models import AuditEvent, Freeze, Rollout
-from planner.services import rollouts
+from planner.services import emergencies, rollouts
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -189,14 +190,45 @@ def test_nothing_in_a_body_keeps_a_fleet_from_falling_back(clients, cast, fleet,
         assert AuditEvent.objects.get(action="fleet.fell_back").reason == "p99 up"
 
 
-def test_falling_back_twice_by_one_idempotency_key_is_once(clients, cast, fleet):
-    make.active_plan(cast, fleet)
-    answers = [
-        clients.linus.post(f"{API}/fleets/{fleet.slug}/fall-back/", headers={"Idempotency-Key": "drill"})
-        for _ in range(2)
-    ]
-    assert answers[0].json() == answers[1].json()
+def test_a_repeated_key_falls_back_again_for_what_was_true_at_the_first_may_not_be_now(clients, cast, fleet):
+    plan = make.active_plan(cast, fleet)
+    url, key = f"{API}/fleets/{fleet.slug}/fall-back/", {"Idempotency-Key": "drill"}
+    for _ in range(2):
+        assert clients.linus.post(url, headers=key).json()["kind"] == "fallback"
     assert AuditEvent.objects.filter(action="fleet.fell_back").count() == 1
+    rollouts.roll_back(acting_user=cast.linus, fleet=fleet, plan=plan, reason="it was the network")
+    assert clients.linus.post(url, {"reason": "again"}, headers=key).status_code == 200
+    assert arms(clients.vera, fleet) == [(0, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "query"),
+    [
+        (b'{"reason":', {"Content-Type": "application/json"}, ""),
+        (b"[" * 100_000, {"Content-Type": "application/json"}, ""),
+        (b"\xff", {"Content-Type": "application/json; charset=nobody-knows"}, ""),
+        (b"--x", {"Content-Type": "multipart/form-data"}, ""),
+        (b"a=1", {"Content-Type": "application/x-unheard-of"}, ""),
+        (b"{}", {"Content-Type": "application/json", "Idempotency-Key": "k" * 300}, ""),
+        (b"{}", {"Content-Type": "application/json", "Accept": "text/xml"}, ""),
+        (b"{}", {"Content-Type": "application/json"}, "?format=xml"),
+        (b"{}", {"Content-Type": "application/json"}, "?x=%00"),
+        (b'{"reason": "' + b"x" * 3_000_000 + b'"}', {"Content-Type": "application/json"}, ""),
+    ],
+)
+def test_nothing_in_a_request_keeps_a_person_in_a_browser_from_falling_back(cast, fleet, body, headers, query):
+    make.active_plan(cast, fleet)
+    browser = APIClient(enforce_csrf_checks=True)
+    browser.force_login(cast.linus)
+    token = "a" * 32
+    browser.cookies["csrftoken"] = token
+    kind = headers.pop("Content-Type")
+    response = browser.generic(
+        "POST", f"{API}/fleets/{fleet.slug}/fall-back/{query}", body, content_type=kind,
+        headers={**headers, "X-CSRFToken": token},
+    )  # fmt: skip
+    assert response.status_code == 200, response.content
+    assert fleet.rollouts.get(state="active").plan.kind == "flat"
 
 
 # --- freezes ---------------------------------------------------------------------------------------------------
@@ -245,3 +277,19 @@ def test_the_blast_radius_is_read_before_the_vote(clients, cast, fleet, problem)
     waiting, _job = make.order_plan(cast, fleet)
     problem(clients.vera.get(f"{API}/plans/{waiting.pk}/blast-radius/"), 409, "not-built")
     problem(clients.vera.get(f"{API}/plans/0/blast-radius/"), 404, "not-found")
+
+
+# --- emergencies ----------------------------------------------------------------------------------------------
+def test_a_token_has_no_emergency_that_its_owner_has(clients, problem, cast, stepped, plan, canary):
+    """Break-glass is for people: their program neither gains the right by it nor passes what holds a canary."""
+    for person in (cast.ada, cast.linus):
+        emergencies.open_emergency(acting_user=person, fleet=stepped, reason="p99 doubled, nobody else answers")
+    fall_back = f"{API}/fleets/{stepped.slug}/fall-back/"
+    problem(clients.token(cast.ada).post(fall_back), 403, "not-allowed")
+    problem(clients.token(cast.linus).post(at(canary, "advance/"), headers=tag(canary)), 409, "held")
+    assert Rollout.objects.get(pk=canary.pk).weight == 0.01
+    # What the token may do by role is not done in the emergency.
+    assert clients.token(cast.linus).post(at(canary, "pause/"), headers=tag(canary)).status_code == 200
+    assert "emergency" not in AuditEvent.objects.get(action="rollout.paused").after
+    assert clients.linus.post(at(canary, "advance/"), headers=tag(canary)).status_code == 200
+    assert clients.ada.post(fall_back).status_code == 200

@@ -203,7 +203,7 @@ def test_silence_refuses_votes_and_deployments_for_as_long_as_it_lasts_and_costs
             started_at=later - dt.timedelta(seconds=20), ended_at=later,
         )  # fmt: skip
     else:
-        DriftCheck.objects.create(plan=plan, verdict="silent")
+        DriftCheck.objects.create(fleet=fleet, plan=plan, verdict="silent")
     with pytest.raises(Conflict) as refusal:
         rollouts.start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "evidence-lapsed"

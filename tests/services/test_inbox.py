@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+import pgtrigger
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -25,6 +26,19 @@ def test_a_plan_in_review_waits_for_those_who_may_decide_and_have_not(cast, flee
     assert kinds(cast.ada) == kinds(cast.linus) == kinds(cast.vera) == []
     reviews.approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
     assert kinds(cast.hopper) == []
+
+
+def test_a_vote_that_counts_is_not_asked_for_again_and_one_that_has_run_out_is(cast):
+    """Votes count by the digest of the evidence, however often it is judged, and for as long as they hold."""
+    fleet = make.make_fleet(cast, "two", min_approvals=2)
+    plan = make.submitted_plan(cast, fleet)
+    reviews.approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
+    assert kinds(cast.grace) == []
+    make.judge_again(cast, plan)
+    assert (kinds(cast.grace), kinds(cast.hopper)) == ([], ["approval"])
+    with pgtrigger.ignore("planner.Approval:decision_is_final"):
+        plan.approvals.update(expires_at=timezone.now() - dt.timedelta(seconds=1))
+    assert kinds(cast.grace) == ["approval"]
 
 
 def test_a_paused_canary_and_one_whose_step_is_over_wait_for_operators(cast):
