@@ -171,7 +171,7 @@ def hear(fleet: Fleet) -> None:
         ended_at=now,
         figures={},
     )
-    DriftCheck.objects.create(plan=flat, verdict="within")
+    DriftCheck.objects.create(fleet=fleet, plan=flat, verdict="within")
 
 
 def run_replay(cast: Cast, plan: Plan, **options: Any) -> Replay:
@@ -218,7 +218,12 @@ def judge_again(cast: Cast, plan: Plan) -> GateEvaluation:
 def pass_step(
     rollout: Rollout, verdict: str = "pass", explanation: str = "p99 and errors are within bounds"
 ) -> Rollout:
-    """The analysis of the step that a canary is in has come to this verdict."""
+    """The analysis of the step that a canary is in has come to this verdict.
+
+    The row is written directly: steps of tests are milliseconds old, and the requests that a real judgement wants of
+    both arms would be more load in that time than any plan was validated for. tests/services/test_step_analysis.py and
+    tests/integration/test_watched_canary.py judge telemetry.
+    """
     RolloutAnalysis.objects.create(
         rollout=rollout, step=rollout.steps.count(), verdict=verdict, explanation=explanation, numbers={}
     )

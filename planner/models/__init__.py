@@ -13,7 +13,7 @@ from planner.models.replay import BASELINE, CANDIDATE, Replay, ReplayCell
 from planner.models.rollout import Freeze, Rollout, RolloutAnalysis, RolloutState, RolloutStep
 from planner.models.serving import ServingProfile
 from planner.models.study import Study
-from planner.models.telemetry import DriftCheck, TelemetryWindow
+from planner.models.telemetry import DriftCheck, TelemetrySource, TelemetryWindow
 from planner.models.token import ApiToken, IdempotencyRecord
 from planner.models.waiver import Waiver
 from planner.models.webhook import Webhook, WebhookDelivery
@@ -52,6 +52,7 @@ __all__ = [
     "RolloutStep",
     "ServingProfile",
     "Study",
+    "TelemetrySource",
     "TelemetryWindow",
     "Waiver",
     "Webhook",

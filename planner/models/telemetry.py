@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
@@ -48,6 +49,23 @@ class TelemetryWindow(models.Model):
         return f"{self.arm} {self.started_at:%Y-%m-%d %H:%M:%S}"
 
 
+class TelemetrySource(models.Model):
+    """Who reports under a name on a fleet: the account that did so first, and nobody else."""
+
+    fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="telemetry_sources")
+    name = models.CharField(max_length=120)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    token_number = models.PositiveBigIntegerField(null=True, help_text="Token of the first report; null: a session")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["fleet", "name"]
+        constraints = [models.UniqueConstraint(F("fleet"), F("name"), name="telemetry_source_once_a_fleet")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class DriftCheck(models.Model):
     """A comparison of what a plan was made for with what is measured now."""
 
@@ -64,6 +82,7 @@ class DriftCheck(models.Model):
     explanation = models.TextField(blank=True)
     figures = models.JSONField(default=dict)
     simulated = models.BooleanField(default=False)
+    by_hand = models.BooleanField(default=False, help_text="A person asked for it: no sign that the monitor runs")
     window_start = models.DateTimeField(null=True)
     window_end = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)

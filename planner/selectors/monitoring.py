@@ -8,9 +8,10 @@ from typing import Any
 from planner.models import DriftCheck, Fleet, GateEvaluation, Rollout, TelemetryWindow
 
 
-def last_ran() -> dt.datetime | None:
-    """When the monitor looked at any fleet last: it writes a check of each one every minute."""
-    return DriftCheck.objects.order_by("-id").values_list("created_at", flat=True).first()
+def last_ran(fleet: Fleet) -> dt.datetime | None:
+    """When the monitor looked at the fleet last, by itself: it writes a check of it every minute."""
+    checks = DriftCheck.objects.filter(fleet=fleet, by_hand=False)
+    return checks.order_by("-id").values_list("created_at", flat=True).first()
 
 
 def last_telemetry(fleet: Fleet) -> dt.datetime | None:

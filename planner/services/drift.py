@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.db.models import Q, QuerySet
+
 from planner.analysis.arms import error_share, fleet_imbalance
-from planner.models import DriftCheck, Fleet, Plan, Rollout
+from planner.models import DriftCheck, Fleet, Plan, Rollout, TelemetryWindow
 from planner.selectors.monitoring import envelope_of
 from planner.selectors.traffic import (
     Row,
@@ -33,6 +35,7 @@ ALPHA = 0.05
 # Windows that ended less than this long ago may be on their way still: the next check judges them.
 GRACE_S = 15.0
 # What one check looks back at most, where none ran for a while: what was an hour ago calls for nothing now.
+# Windows that come late are judged so long after their end, or for `telemetry_stale_s` where that is longer.
 LONGEST_S = 600.0
 FIRST_S = 60.0
 
@@ -53,21 +56,49 @@ class Drift:
 
 
 def look(fleet: Fleet, active: Rollout, last: DriftCheck | None, now: dt.datetime) -> Drift:
-    """Judge the telemetry that has come since the last check."""
+    """Judge the telemetry that has come since the last check; no report may be stored meanwhile."""
     until = now - dt.timedelta(seconds=GRACE_S)
     since = until - dt.timedelta(seconds=FIRST_S)
     if last is not None and last.window_end is not None:
         since = max(last.window_end, until - dt.timedelta(seconds=LONGEST_S))
-    windows = acceptable(fleet)
-    heard = newest_end(windows)
+    newest = TelemetryWindow.objects.order_by("-id").values_list("id", flat=True).first() or 0
+    drift = _look(fleet, active, _unjudged(fleet, last, since, until), since, until, now)
+    if drift.verdict == Verdict.SILENT:  # nothing was judged
+        newest = newest if last is None else last.figures.get("newest_window", newest)
+    return replace(drift, figures={**drift.figures, "newest_window": newest})
+
+
+def _unjudged(
+    fleet: Fleet, last: DriftCheck | None, since: dt.datetime, until: dt.datetime
+) -> QuerySet[TelemetryWindow]:
+    """What ended since the last check, and what came since then and ended before: a router that reports late is judged
+    late, each of its windows once."""
+    windows = acceptable(fleet).filter(ended_at__lte=until)
+    seen = None if last is None else last.figures.get("newest_window")
+    if seen is None:
+        return windows.filter(ended_at__gt=since)
+    reach = until - dt.timedelta(seconds=max(LONGEST_S, fleet.telemetry_stale_s))
+    return windows.filter(Q(ended_at__gt=since) | Q(pk__gt=seen), ended_at__gt=min(since, reach))
+
+
+def _look(
+    fleet: Fleet,
+    active: Rollout,
+    unjudged: QuerySet[TelemetryWindow],
+    since: dt.datetime,
+    until: dt.datetime,
+    now: dt.datetime,
+) -> Drift:
+    heard = newest_end(acceptable(fleet))
     if heard is None or heard < now - dt.timedelta(seconds=fleet.telemetry_stale_s):
         words = "No telemetry that counts has come yet" if heard is None else f"Silent since {_moment(heard)}"
         return Drift(Verdict.SILENT, f"{words}: nobody would see the range being left.", since, until)
-    rows = one_kind(rows_of(windows.filter(ended_at__gt=since, ended_at__lte=until)))
+    rows = one_kind(rows_of(unjudged))
     if not any(row["requests"] for row in rows):
         return Drift(Verdict.MISSING, "No request was reported since the last check.", since, until)
     simulated = any(row["simulated"] for row in rows)
     figures = _figures(fleet, active, rows)
+    figures["late_windows"] = sum(row["ended_at"] <= since for row in rows)
     if active.plan.kind == Plan.Kind.FLAT:
         return Drift(
             Verdict.WITHIN, "Flat-LB is live: it has no validated range to leave.", since, until, simulated,

@@ -16,6 +16,7 @@ WEBHOOK_SPACE = 7305  # 7303 is the audit chain
 MONITOR_SPACE = 7313
 TELEMETRY_SPACE = 7314
 SIMULATOR_SPACE = 7315
+JUDGING_SPACE = 7316
 
 
 def lock(model: Any, pk: int, expected_version: int | None = None) -> Any:

@@ -18,7 +18,7 @@ import datetime as dt
 from typing import Any
 
 import structlog
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from planner.errors import Refused
@@ -27,7 +27,7 @@ from planner.selectors.rollout_state import freeze_of, latest_analysis, what_hol
 from planner.services import audit, rollouts
 from planner.services.cool_down import MONITOR
 from planner.services.drift import GRACE_S, Drift, look
-from planner.services.locking import MONITOR_SPACE, held, lock
+from planner.services.locking import JUDGING_SPACE, MONITOR_SPACE, held, lock
 from planner.services.step_analysis import analyse_step
 
 log = structlog.get_logger(__name__)
@@ -54,19 +54,19 @@ def watch_all(now: dt.datetime | None = None) -> dict[str, int]:
     return found
 
 
-def watch_fleet(fleet: Fleet, *, now: dt.datetime | None = None, again: bool = False) -> DriftCheck | None:
-    """Look at one fleet; None when another monitor is at it, or it was looked at just now.
+def watch_fleet(fleet: Fleet, *, now: dt.datetime | None = None, by_hand: bool = False) -> DriftCheck | None:
+    """Look at one fleet; None when another monitor is at it, or the monitor looked at it just now.
 
-    `again` looks at once, for a person who asks.
+    `by_hand` looks at once, for a person who asks. Such a check acts like any other, and is no sign of a monitor that
+    runs: neither the checklist nor the next minute's check goes by it.
     """
     with held(MONITOR_SPACE, fleet.pk) as mine:
         if not mine:
             return None
         now = now or timezone.now()
-        last = newest_check(fleet)
-        if not again and last is not None and _just_now(last, now):
+        if not by_hand and (last := newest_check(fleet, by_hand=False)) is not None and _just_now(last, now):
             return None
-        check = _check(fleet, last, now)
+        check = _check(fleet, now, by_hand)
         _watch_canary(fleet, check, now)
         return check
 
@@ -77,14 +77,17 @@ def _just_now(last: DriftCheck, now: dt.datetime) -> bool:
     return (now - looked).total_seconds() < SHORTEST_GAP_S
 
 
-def newest_check(fleet: Fleet) -> DriftCheck | None:
+def newest_check(fleet: Fleet, **kind: bool) -> DriftCheck | None:
     """The newest check of a fleet."""
-    return DriftCheck.objects.filter(fleet=fleet).order_by("-id").first()
+    return DriftCheck.objects.filter(fleet=fleet, **kind).order_by("-id").first()
 
 
 @transaction.atomic
-def _check(fleet: Fleet, last: DriftCheck | None, now: dt.datetime) -> DriftCheck:
+def _check(fleet: Fleet, now: dt.datetime, by_hand: bool) -> DriftCheck:
     """Judge, store, and fall back where it is time; with the fleet locked, so that what is active stays so."""
+    with connection.cursor() as cursor:  # before the row: reports that wait for this lock hold no lock we need
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [JUDGING_SPACE, fleet.pk % 2**31])
+    last = newest_check(fleet)
     fleet = lock(Fleet, fleet.pk)
     active = fleet.rollouts.select_related("plan", "fleet").get(state=Rollout.State.ACTIVE)
     drift = look(fleet, active, last, now)
@@ -96,6 +99,7 @@ def _check(fleet: Fleet, last: DriftCheck | None, now: dt.datetime) -> DriftChec
         verdict=drift.verdict,
         explanation=drift.explanation,
         simulated=drift.simulated,
+        by_hand=by_hand,
         window_start=drift.since,
         window_end=drift.until,
         figures={**drift.figures, "breaches": list(drift.breaches), "breaches_in_a_row": in_a_row},

@@ -3,9 +3,10 @@
 1. A window that is there already with the same content is a repeat: nothing changes, and the answer says so.
 2. The same window with other content is refused (409, `revised`): what was judged may have rested on it.
 3. A window that overlaps another of its source is refused (409, `overlaps`): its requests would count twice.
-4. Windows may come in any order. One whose time the monitor has judged already is stored and marked late: the
-   analysis of a canary reads it, the monitor does not look back.
-5. Measured and simulated windows lie side by side and are never judged together.
+4. Windows may come in any order. One whose time the monitor has judged already is marked late and judged by its
+   next check: a window is stored before a check or after it, never while one reads.
+5. A name belongs to the account that first reported under it on the fleet (409, `source-taken`).
+6. Measured and simulated windows lie side by side and are never judged together.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.utils import timezone
 
+from planner.context import current_origin
 from planner.digests import digest
 from planner.errors import Conflict, Invalid, NotAllowed
-from planner.models import DriftCheck, Fleet, TelemetryWindow
-from planner.services import rights
-from planner.services.locking import TELEMETRY_SPACE
+from planner.models import DriftCheck, Fleet, TelemetrySource, TelemetryWindow
+from planner.services import audit, rights
+from planner.services.locking import JUDGING_SPACE, TELEMETRY_SPACE
 from planner.services.telemetry_payload import KEPT_DAYS, Window, read
 
 # What the console's own simulator calls itself. Nobody else may: its windows are simulated, whatever they say.
@@ -53,43 +55,78 @@ class Recorded:
         }
 
 
-def record_windows(
-    *, acting_user: User | None, fleet: Fleet, payload: Mapping[str, Any], by_token: bool = False
-) -> Recorded:
+def record_windows(*, acting_user: User | None, fleet: Fleet, payload: Mapping[str, Any]) -> Recorded:
     """Store a window of one source: a row for each arm of the table that it names.
 
-    A person needs the right to operate the fleet. A token of scope `ingest` (`by_token`) is enough for a program
-    whose person may look at the fleet. `acting_user` None is the console's simulator.
+    Telemetry takes canaries on and plans off traffic, so that who reports it, by a session or by a token, needs the
+    right to operate the fleet, by role and at this moment. `acting_user` None is the console's simulator.
 
     Raises
     ------
+    NotAllowed
+        Without that right; an emergency does not give it.
     Invalid
         With a pointer to what cannot be: an unknown version, arm or destination, a time that is out of reach.
     Conflict
-        `revised` or `overlaps`.
+        `source-taken`, `revised` or `overlaps`.
     """
-    _check_right(acting_user, fleet, payload, by_token)
+    _check_right(acting_user, fleet, payload)
     now = timezone.now()
     window = read(fleet, payload, now=now)
     content = digest(window.canonical())
     with transaction.atomic():
         _queue_behind_source(fleet, window.source)
+        if acting_user is not None:
+            _own_source(acting_user, fleet, window.source)
         if (repeat := _repeat_of(fleet, window, content)) is not None:
             return repeat
         return _store(fleet, window, content)
 
 
-def _check_right(acting_user: User | None, fleet: Fleet, payload: Mapping[str, Any], by_token: bool) -> None:
+def _check_right(acting_user: User | None, fleet: Fleet, payload: Mapping[str, Any]) -> None:
     if acting_user is None:
         assert payload["source"] == SIMULATOR  # nothing else acts as the console
         assert payload["simulated"] is True
         return
     if payload["source"] == SIMULATOR:
         raise Invalid(f"{SIMULATOR!r} is the console's own; take another name", field="source")
-    if not by_token:
-        rights.require(acting_user, rights.OPERATE, fleet)
-    elif not rights.sees(acting_user, fleet):
-        raise NotAllowed(f"{acting_user.get_username()} has no role on this fleet.")
+    if not _may_report(acting_user, fleet):
+        raise NotAllowed(
+            f"{acting_user.get_username()} may not report telemetry of this fleet: that takes the right to operate it "
+            "by role (group operator or approver)."
+        )
+
+
+def _may_report(user: User, fleet: Fleet) -> bool:
+    """Whether the account operates the fleet by role: what an emergency gives is for its holder's own acts."""
+    return rights.fleets_with(user, rights.OPERATE).filter(pk=fleet.pk).exists()
+
+
+def _own_source(acting_user: User, fleet: Fleet, name: str) -> None:
+    """Bind the name to the account that reports first; a name whose account may not report any more is free again."""
+    source = TelemetrySource.objects.filter(fleet=fleet, name=name).select_related("user").first()
+    if source is not None and source.user_id == acting_user.pk:
+        return
+    before = {}
+    if source is not None:
+        if _may_report(source.user, fleet):
+            raise Conflict(
+                f"{name} is the name under which {source.user.get_username()} reports on this fleet; take another",
+                code="source-taken",
+                field="source",
+            )
+        before = {"user": source.user.get_username()}
+        source.delete()
+    origin = current_origin()
+    source = TelemetrySource.objects.create(fleet=fleet, name=name, user=acting_user, token_number=origin.token_number)
+    audit.record(
+        "telemetry.source_added",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=source,
+        before=before,
+        after={"source": name, "user": acting_user.get_username()},
+    )
 
 
 def _queue_behind_source(fleet: Fleet, source: str) -> None:
@@ -133,6 +170,8 @@ def _repeat_of(fleet: Fleet, window: Window, content: str) -> Recorded | None:
 
 
 def _store(fleet: Fleet, window: Window, content: str) -> Recorded:
+    with connection.cursor() as cursor:  # not while a check reads: it would be in neither that check nor the next
+        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [JUDGING_SPACE, fleet.pk % 2**31])
     judged = judged_until(fleet)
     late = judged is not None and window.ended_at <= judged
     keys = window.key_figures()

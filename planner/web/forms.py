@@ -256,7 +256,7 @@ class TokenForm(Styled):
     scopes = forms.MultipleChoiceField(
         choices=[
             (ApiToken.Scope.READ, "read: look at everything"),
-            (ApiToken.Scope.INGEST, "ingest: import workloads"),
+            (ApiToken.Scope.INGEST, "ingest: import workloads; report telemetry of fleets that you operate"),
             (ApiToken.Scope.PLAN, "plan: order plans and replays"),
             (ApiToken.Scope.DEPLOY, "deploy: fleets, destinations, rollouts and fall back"),
             (ApiToken.Scope.ROUTE, "route: read routing tables"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planner.models import DriftCheck, TelemetryWindow
+from planner.models import ApiToken, DriftCheck, TelemetrySource, TelemetryWindow
+from planner.services import access
 from tests.traffic import arm_report, as_json, minute, window_report
 
 pytestmark = pytest.mark.django_db
@@ -16,7 +17,7 @@ def body(fleet, **change):
 
 
 def test_a_window_is_created_and_a_repeat_is_counted_once(clients, cast, fleet):
-    router = clients.token(cast.vera, ["ingest"], fleet)
+    router = clients.token(cast.linus, ["ingest"], fleet)
     first = router.post(URL, body(fleet))
     assert first.status_code == 201, first.content
     assert first.json() | {"windows": []} == {
@@ -27,7 +28,7 @@ def test_a_window_is_created_and_a_repeat_is_counted_once(clients, cast, fleet):
 
 
 def test_what_was_reported_otherwise_or_overlaps_is_a_conflict(clients, cast, fleet, problem):
-    router = clients.token(cast.vera, ["ingest"], fleet)
+    router = clients.token(cast.linus, ["ingest"], fleet)
     router.post(URL, body(fleet))
     other = as_json(window_report(fleet, arm_report(fleet, requests=5)))
     problem(router.post(URL, other), 409, "revised")
@@ -47,6 +48,29 @@ def test_a_token_of_another_fleet_does_not_report_here(clients, cast, fleet, oth
 def test_people_need_the_right_to_operate(clients, fleet, problem):
     problem(clients.vera.post(URL, body(fleet)), 403, "not-allowed")
     assert clients.linus.post(URL, body(fleet)).status_code == 201
+
+
+@pytest.mark.parametrize("who", ["vera", "ada"])
+def test_a_token_reports_no_more_than_its_person(clients, cast, fleet, problem, who):
+    problem(clients.token(getattr(cast, who), ["ingest"], fleet).post(URL, body(fleet)), 403, "not-allowed")
+    assert not TelemetryWindow.objects.exists()
+
+
+def test_a_token_whose_person_does_not_operate_any_more_reports_nothing(clients, cast, fleet, problem):
+    router = clients.token(cast.linus, ["ingest"], fleet)
+    assert router.post(URL, body(fleet)).status_code == 201
+    cast.linus.groups.clear()
+    access.grant_role(acting_user=cast.root, user=cast.linus, role="viewer", fleet=fleet)
+    problem(router.post(URL, body(fleet)), 403, "not-allowed")
+
+
+def test_a_name_is_of_one_account_and_the_token_is_kept_with_it(clients, cast, fleet, problem):
+    router = clients.token(cast.linus, ["ingest"], fleet)
+    assert router.post(URL, body(fleet)).status_code == 201
+    assert clients.linus.post(URL, body(fleet)).status_code == 200  # the same account in a browser
+    source = TelemetrySource.objects.get()
+    assert (source.name, source.user, source.token_number) == ("router-1", cast.linus, ApiToken.objects.get().pk)
+    problem(clients.grace.post(URL, body(fleet)), 409, "source-taken", "/source")
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,14 @@ import datetime as dt
 import threading
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from planner.errors import Conflict
 from planner.models import AuditEvent, DriftCheck, Fleet, Plan, Rollout, TelemetryWindow
+from planner.selectors.monitoring import last_ran
 from planner.services import fleets, monitor, rollouts, telemetry
 from planner.services.cool_down import cooling_down_until
 from planner.services.drift import GRACE_S
@@ -219,20 +222,97 @@ def test_beat_that_fires_twice_makes_one_check(live):
     live.round(report=False)
     again = live.now + dt.timedelta(seconds=20)
     assert monitor.watch_fleet(live.fleet, now=again) is None
-    assert monitor.watch_fleet(live.fleet, now=again, again=True) is not None
+    assert monitor.watch_fleet(live.fleet, now=again, by_hand=True) is not None
     assert DriftCheck.objects.count() == 2
 
 
-def test_a_fleet_that_cannot_be_judged_does_not_hide_the_others(live, cast, caplog):
-    other = make.make_fleet(cast, "omega")
+def test_a_check_by_hand_is_no_sign_of_a_monitor_that_runs(live):
     live.round(look=False)
-    row = TelemetryWindow.objects.get()
-    row.pk, row.source, row.figures = None, "broken", {"latency": {"format": "unknown"}, "destinations": []}
-    row._state.adding = True
-    row.save()
-    found = monitor.watch_all(live.now)
-    assert found == {"crashed": 1, "silent": 1}
-    assert DriftCheck.objects.get().fleet == other
+    by_hand = monitor.watch_fleet(live.fleet, now=live.now, by_hand=True)
+    assert (by_hand.verdict, by_hand.by_hand) == ("within", True)
+    assert last_ran(live.fleet) is None
+    # Nor does it take the minute's check away.
+    check = monitor.watch_fleet(live.fleet, now=live.now + dt.timedelta(seconds=20))
+    assert last_ran(live.fleet) == check.created_at
+
+
+def test_the_monitor_of_one_fleet_is_no_sign_of_another_being_watched(live, cast):
+    other = make.make_fleet(cast, "omega")
+    check = live.round()
+    assert (last_ran(live.fleet), last_ran(other)) == (check.created_at, None)
+
+
+# --- Late windows ---------------------------------------------------------------------------------------
+def late_round(clock, delay_s=90, **figures):
+    """A minute in which a router reports what it served until `delay_s` ago; the check at its end."""
+    clock.now += dt.timedelta(minutes=1)
+    fleet = clock.fleet = Fleet.objects.get(pk=clock.fleet.pk)
+    arm = arm_report(fleet, **{"requests": 360, "p99_s": 1.5, **figures})
+    start = clock.now - dt.timedelta(seconds=delay_s + 60)
+    found = telemetry.record_windows(
+        acting_user=clock.cast.linus, fleet=fleet, payload=window_report(fleet, arm, started_at=start)
+    )
+    return found.late, monitor.watch_fleet(fleet, now=clock.now)
+
+
+def test_a_router_that_always_reports_late_is_watched_and_falls_back(live):
+    live.round(report=False)
+    found = [late_round(live, p99_s=9.0) for _ in range(3)]
+    assert [late for late, _ in found] == [True] * 3
+    assert [(check.verdict, check.figures["breaches_in_a_row"]) for _, check in found] == [
+        ("left", 1), ("left", 2), ("left", 3),
+    ]  # fmt: skip
+    assert [check.figures["late_windows"] for _, check in found] == [1] * 3
+    assert is_flat(live.fleet)
+
+
+def test_a_late_window_is_judged_once(live):
+    live.round()
+    assert late_round(live, delay_s=200)[1].figures["requests"] == 360
+    live.now += dt.timedelta(seconds=40)
+    assert monitor.watch_fleet(live.fleet, now=live.now).verdict == "missing"
+
+
+def test_windows_of_long_ago_call_for_nothing_now(live):
+    live.round()
+    late, check = late_round(live, delay_s=700, p99_s=9.0)
+    assert (late, check.verdict) == (True, "missing")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=6), st.lists(st.booleans(), min_size=6, max_size=6))
+def test_every_window_is_judged_exactly_once_whenever_it_comes(live, delays, by_hand):
+    """A router reports with any delay, another at once; checks each minute, some of them by hand too."""
+    base, judged = timezone.now() - dt.timedelta(minutes=30), []
+    fleet = Fleet.objects.get(pk=live.fleet.pk)
+
+    def report(source, requests, at, delay_s):
+        arm = arm_report(fleet, requests=requests)
+        start = at - dt.timedelta(seconds=delay_s + 60)
+        payload = window_report(fleet, arm, started_at=start, source=source)
+        telemetry.record_windows(acting_user=live.cast.linus, fleet=fleet, payload=payload)
+
+    with transaction.atomic():
+        monitor.watch_fleet(fleet, now=base)
+        for turn in range(len(delays) + 2):
+            now = base + dt.timedelta(minutes=turn + 1)
+            if turn < len(delays):
+                report(f"router-{turn}", 40, now, delays[turn])
+            report("prompt", 1, now, 0)
+            for seconds in [0, 20] if turn < len(delays) and by_hand[turn] else [0]:
+                when = now + dt.timedelta(seconds=seconds)
+                check = monitor.watch_fleet(fleet, now=when, by_hand=seconds > 0)
+                judged.append(check.figures.get("requests", 0))
+        transaction.set_rollback(True)
+    assert sum(judged) == 40 * len(delays) + len(delays) + 1  # the last of the prompt one is not due yet
+
+
+def test_what_came_in_a_silence_is_judged_when_the_fleet_is_heard_again(live):
+    live.round()
+    live.now += dt.timedelta(minutes=4)
+    assert late_round(live, delay_s=250)[1].verdict == "silent"
+    check = live.round(requests=100, source="router-2")
+    assert check.figures["requests"] == 460
 
 
 # --- Canaries -------------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ import threading
 
 import numpy as np
 import pytest
+from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.utils import timezone
 
 from planner.analysis.latency import LatencySketch
 from planner.errors import Conflict, Invalid, NotAllowed
-from planner.models import DriftCheck, Fleet, TelemetryWindow
-from planner.services import telemetry
+from planner.models import AuditEvent, DriftCheck, Fleet, TelemetryWindow
+from planner.services import access, emergencies, rights, telemetry
 from tests import factories as make
 from tests.traffic import arm_report, minute, window_report
 
@@ -212,11 +213,64 @@ def test_people_need_the_right_to_operate(cast, fleet, who):
         telemetry.record_windows(acting_user=getattr(cast, who), fleet=fleet, payload=window_report(fleet))
 
 
-def test_a_program_needs_no_more_than_a_role_on_the_fleet(cast, fleet):
-    telemetry.record_windows(acting_user=cast.vera, fleet=fleet, payload=window_report(fleet), by_token=True)
-    stranger = make.make_user("stranger")
+def test_the_right_to_operate_of_one_fleet_is_enough_for_it_alone(cast, fleet):
+    other = make.make_fleet(cast, "other")
+    local = make.make_user("local")
+    access.grant_role(acting_user=cast.root, user=local, role="operator", fleet=fleet)
+    record(Cast(local), fleet, window_report(fleet))
     with pytest.raises(NotAllowed):
-        telemetry.record_windows(acting_user=stranger, fleet=fleet, payload=window_report(fleet), by_token=True)
+        record(Cast(local), other, window_report(other))
+
+
+def test_an_emergency_reports_no_telemetry(cast, fleet):
+    emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason="routers are down")
+    ada = User.objects.get(pk=cast.ada.pk)
+    assert rights.may(ada, rights.OPERATE, fleet)
+    with pytest.raises(NotAllowed):
+        record(Cast(ada), fleet, window_report(fleet))
+
+
+class Cast:
+    """One person who reports."""
+
+    def __init__(self, person):
+        self.linus = User.objects.get(pk=person.pk)
+
+
+def test_a_name_belongs_to_the_account_that_first_reported_under_it(cast, fleet):
+    record(cast, fleet, window_report(fleet, started_at=minute(5)))
+    record(cast, fleet, window_report(fleet, started_at=minute(4)))
+    with pytest.raises(Conflict) as refused:
+        record(Cast(cast.grace), fleet, window_report(fleet, started_at=minute(3)))
+    assert (refused.value.code, refused.value.field) == ("source-taken", "source")
+    assert TelemetryWindow.objects.count() == 2
+    # The same name on another fleet is another router, and another name is free.
+    other = make.make_fleet(cast, "other")
+    record(Cast(cast.grace), other, window_report(other, started_at=minute(3)))
+    record(Cast(cast.grace), fleet, window_report(fleet, started_at=minute(3), source="router-2"))
+    added = AuditEvent.objects.filter(action="telemetry.source_added", fleet=fleet).order_by("id")
+    assert [(e.actor, e.after) for e in added] == [
+        (cast.linus, {"source": "router-1", "user": "linus"}), (cast.grace, {"source": "router-2", "user": "grace"}),
+    ]  # fmt: skip
+
+
+def test_a_name_whose_account_may_not_report_any_more_is_free(cast, fleet):
+    record(cast, fleet, window_report(fleet, started_at=minute(5)))
+    cast.linus.groups.clear()
+    record(Cast(cast.grace), fleet, window_report(fleet, started_at=minute(4)))
+    event = AuditEvent.objects.filter(action="telemetry.source_added").latest("id")
+    assert (event.actor, event.before) == (cast.grace, {"user": "linus"})
+    cast.linus.groups.add(Group.objects.get(name="operator"))
+    with pytest.raises(Conflict):
+        record(Cast(cast.linus), fleet, window_report(fleet, started_at=minute(3)))
+
+
+def test_a_window_that_is_refused_binds_no_name(cast, fleet):
+    with pytest.raises(Invalid):
+        record(cast, fleet, {**window_report(fleet), "table_version": 99})
+    record(Cast(cast.grace), fleet, window_report(fleet))
+    with pytest.raises(Conflict, match="router-1 is the name under which grace reports"):
+        record(cast, fleet, window_report(fleet))
 
 
 def test_what_is_older_than_thirty_days_is_deleted(cast, fleet):

@@ -22,6 +22,7 @@ from planner.errors import Invalid, Refused
 from planner.models import ApiToken, Destination, Fleet
 from planner.selectors.routing_tables import published
 from planner.services import fleets, telemetry
+from planner.services.fleet_policy import POLICY_FIELDS
 
 # A long poll looks this often for a new version; a waiting router costs one indexed query each time.
 POLL_S = 0.5
@@ -67,7 +68,7 @@ class FleetViewSet(FleetRollouts):
         fleet = self.get_object()
         data = self.accept(serializers.PolicyInput, partial=True)
         if not data:
-            raise Invalid(f"name what to change, one or more of {', '.join(fleets.POLICY_FIELDS)}")
+            raise Invalid(f"name what to change, one or more of {', '.join(POLICY_FIELDS)}")
         fleets.change_policy(acting_user=self.person, fleet=fleet, expected_version=self.expected_version(), **data)
         return self.answer(fleet)
 
@@ -89,10 +90,7 @@ class FleetViewSet(FleetRollouts):
     def telemetry(self, request: Request, slug: str) -> Response:
         """Report what a router served in a window. The same window again, with the same figures, is counted once."""
         found = telemetry.record_windows(
-            acting_user=self.person,
-            fleet=self.get_object(),
-            payload=self.accept(TelemetryInput),
-            by_token=isinstance(request.auth, ApiToken),
+            acting_user=self.person, fleet=self.get_object(), payload=self.accept(TelemetryInput)
         )
         return Response(found.as_dict(), status=200 if found.duplicate else 201)
 

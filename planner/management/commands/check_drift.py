@@ -24,7 +24,7 @@ class Command(PlannerCommand):
         """Check."""
         fleet = fleet_named(options["fleet"])
         rights.require(user, rights.OPERATE, fleet)
-        check = monitor.watch_fleet(fleet, again=True)
+        check = monitor.watch_fleet(fleet, by_hand=True)
         if check is None:
             raise CommandError("the monitor is looking at this fleet at this moment")
         label = " (simulated)" if check.simulated else ""
