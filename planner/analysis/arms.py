@@ -9,8 +9,9 @@ is made among them, because all must be within to pass.
 **What this does not see.** The intervals take requests to be independent. Requests that wait in one queue are not, so
 that the true chances are higher than these; the hold of a step, its least number of requests and the tolerances below
 are there for that. The arms share destinations and have different keys: a canary keeps the incumbent's queues in front
-of it, and its keys may have longer prompts. So a limit that the incumbent breaks by itself is not held against the
-canary, and being worse than the incumbent counts only beyond a tolerance.
+of it, and its keys may have longer prompts. So a canary above a limit that the incumbent breaks by itself is held, not
+failed: those may be the incumbent's queues. It does not pass either: the monitor throws out what is above its limit.
+Being worse than the incumbent counts only beyond a tolerance.
 """
 
 from __future__ import annotations
@@ -218,7 +219,8 @@ def judge(canary: Arm, incumbent: Arm, limits: Limits, *, look: int = 1, capacit
        incumbent beyond the tolerance. The intervals hold for any number of requests, so that a canary which fails
        every request is not kept until it has failed enough of them.
     2. ``missing`` where either arm has fewer than ``min_requests``.
-    3. ``pass`` where every comparison is within by its upper end.
+    3. ``pass`` where every comparison is within by its upper end; the p99 also where its interval straddles the limit,
+       the incumbent is not shown to keep it either, and the upper end is within the tolerance of the incumbent's lower.
     4. ``inconclusive`` otherwise. A higher hit rate is shown and decides nothing.
 
     Parameters
@@ -291,13 +293,15 @@ def _p99(canary: QuantileInterval, incumbent: QuantileInterval, limit: float) ->
         return Check("p99", "fail", text)
     if canary.high <= limit:
         return Check("p99", "pass", f"p99 {mine} is within {limit:g} s (incumbent {other}).")
-    if incumbent.low > limit:
-        words = f"the incumbent {other} is above the limit of {limit:g} s itself, on the same destinations"
-        if canary.high <= (1 + P99_TOLERANCE) * incumbent.low:
-            return Check("p99", "pass", f"p99 {mine} is no worse than the incumbent's; {words}.")
-        return Check("p99", "inconclusive", f"p99 {mine}: not shown to be no worse than the incumbent's; {words}.")
+    if canary.low > limit and incumbent.low > limit:
+        words = f"the incumbent {other} is so itself, on the same destinations"
+        return Check("p99", "inconclusive", f"p99 {mine} is above the limit of {limit:g} s; {words}.")
     if canary.low > limit:
         return Check("p99", "fail", f"p99 {mine} is above the limit of {limit:g} s (incumbent {other}).")
+    # Where the incumbent is shown to keep the limit, so must the canary be.
+    if incumbent.high > limit and canary.high <= (1 + P99_TOLERANCE) * incumbent.low:
+        words = f"not shown to be within {limit:g} s nor above it, and no worse than the incumbent's {other}"
+        return Check("p99", "pass", f"p99 {mine} is {words}.")
     return Check("p99", "inconclusive", f"p99 {mine} is not shown to be within {limit:g} s yet (incumbent {other}).")
 
 

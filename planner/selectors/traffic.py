@@ -16,7 +16,7 @@ from planner.analysis.arms import Arm
 from planner.analysis.latency import LatencySketch, merge
 from planner.models import Destination, Fleet, TelemetryWindow
 
-# Windows that are read at most, the newest: a canary that is paused for days is judged on its last.
+# Windows that are read at most, the newest: a canary that stays in a step for days is judged on its last, and told so.
 MOST_WINDOWS = 2_000
 _PARTS = ("latency", "destinations", "prompt_tokens", "cached_tokens", "active_keys")
 _COLUMNS = (

@@ -2,7 +2,9 @@
 
 What counts: windows of the canary's plan as `canary` and of the plan it is to replace as `incumbent`, reported under a
 version of the table in which the canary had its present share, that began after the step's warm-up. They are added up
-over the whole step, so that a step is judged on more and more; each judgement is a look of its own (`analysis.arms`).
+over the step, so that a step is judged on more and more; each judgement is a look of its own (`analysis.arms`). Of a
+step with more than 2,000 windows of an arm the newest are read, of both arms of the same time, and the judgement says
+since when.
 Late windows count like others. Data that is missing holds a canary: a pass from before does not outlive it.
 """
 
@@ -17,6 +19,7 @@ from django.utils import timezone
 
 from planner.analysis.arms import Limits, judge
 from planner.models import Fleet, Publication, Rollout, RolloutAnalysis
+from planner.selectors import traffic
 from planner.selectors.monitoring import envelope_of
 from planner.selectors.rollout_state import step_number
 from planner.selectors.traffic import Row, acceptable, arm_of, load_of, newest_end, one_kind, places_of, rows_of
@@ -58,7 +61,7 @@ def _judgement(rollout: Rollout, step: int, last: RolloutAnalysis | None, now: d
     fleet = rollout.fleet
     assert rollout.step_started_at is not None  # of a canary
     begins = rollout.step_started_at + dt.timedelta(seconds=fleet.canary_warmup_s)
-    rows = _rows(rollout, begins)
+    rows, cut = _rows(rollout, begins)
     if (silence := _silence(fleet, rows, begins, now)) is not None:
         if last is not None and last.verdict == Verdict.MISSING and last.numbers.get("silent"):
             return None
@@ -85,6 +88,9 @@ def _judgement(rollout: Rollout, step: int, last: RolloutAnalysis | None, now: d
             f"{load.rps:.4g} requests/s are more than the {high:g} that the plan was validated for. {explanation}"
         )
     numbers = {**found.numbers, "load_rps": load.rps, "newest_window": newest, "windows": len(rows)}
+    if cut is not None:
+        numbers["read_since"] = cut.isoformat()
+        explanation += f" This rests on the newest windows of the step, those since {cut:%Y-%m-%d %H:%M} UTC."
     return {
         "verdict": verdict,
         "explanation": explanation,
@@ -95,15 +101,19 @@ def _judgement(rollout: Rollout, step: int, last: RolloutAnalysis | None, now: d
     }
 
 
-def _rows(rollout: Rollout, begins: dt.datetime) -> list[Row]:
-    """Windows of both arms in this step, of one kind."""
+def _rows(rollout: Rollout, begins: dt.datetime) -> tuple[list[Row], dt.datetime | None]:
+    """Windows of both arms in this step, of one kind; and since when, where there are more than are read.
+
+    The arms are compared over the same time: where one of them was cut, so is the other.
+    """
     version = _first_version(rollout)
     if version is None:
-        return []
+        return [], None
     windows = acceptable(rollout.fleet).filter(started_at__gte=begins, table_version__gte=version)
     of_plan = {"canary": rollout.plan_id, "incumbent": rollout.incumbent_id}
-    found = [row for arm in ARMS for row in rows_of(windows.filter(arm=arm, plan=of_plan[arm]))]
-    return one_kind(found)
+    arms = [rows_of(windows.filter(arm=arm, plan=of_plan[arm])) for arm in ARMS]
+    cut = max((rows[0]["ended_at"] for rows in arms if len(rows) >= traffic.MOST_WINDOWS), default=None)
+    return one_kind([row for rows in arms for row in rows if cut is None or row["ended_at"] >= cut]), cut
 
 
 def _first_version(rollout: Rollout) -> int | None:

@@ -44,9 +44,14 @@ def test_a_canary_within_its_limits_passes_and_says_by_what():
         (arm(p99=2.0), arm(p99=1.0, seed=2), "fail", "more than 20% above the incumbent's"),
         # The incumbent keeps the limit and the canary does not, by less than the tolerance.
         (arm(90_000, p99=3.8), arm(90_000, p99=3.4, seed=2), "fail", "above the limit of 3.5 s"),
-        # The incumbent breaks the limit on the destinations that both share.
-        (arm(p99=4.5), arm(20_000, p99=6.0, seed=2), "pass", "no worse than the incumbent's"),
-        (arm(2_000, p99=6.0), arm(2_000, p99=6.0, seed=2), "inconclusive", "not shown to be no worse"),
+        # The incumbent breaks the limit on the destinations that both share: no blame, and no pass.
+        (arm(p99=4.5), arm(20_000, p99=6.0, seed=2), "inconclusive", "above the limit of 3.5 s; the incumbent"),
+        (arm(2_000, p99=6.0), arm(2_000, p99=6.0, seed=2), "inconclusive", "above the limit of 3.5 s; the incumbent"),
+        # The interval straddles the limit: it is no worse than an incumbent that does too, or it is not known to be.
+        (arm(20_000, p99=3.45), arm(20_000, p99=3.6, seed=2), "pass", "no worse than the incumbent's"),
+        (arm(p99=3.5), arm(20_000, p99=6.0, seed=2), "pass", "no worse than the incumbent's"),
+        (arm(p99=3.5), arm(20_000, p99=3.0, seed=2), "inconclusive", "not shown to be within 3.5 s yet"),
+        (arm(90_000, p99=3.48), arm(90_000, p99=3.3, seed=2), "inconclusive", "not shown to be within 3.5 s yet"),
         (arm(p99=3.4), arm(p99=3.4, seed=2), "inconclusive", "not shown to be within 3.5 s yet"),
         (arm(errors=100), arm(seed=2), "fail", "significantly more than"),
         (arm(errors=65), arm(errors=45, seed=2), "fail", "above the limit of 1.00%"),
@@ -176,6 +181,13 @@ def test_a_canary_above_its_limit_passes_no_more_often_than_promised_however_oft
                 passed += 1
                 break
     assert passed <= 0.025 * 150 + 3
+
+
+@given(st.integers(600, 20_000), st.floats(0.2, 40.0), st.integers(600, 20_000), st.floats(0.2, 40.0))
+def test_nothing_whose_p99_is_surely_above_the_limit_passes_however_bad_the_incumbent_is(n, mine, m, theirs):
+    found = judge(arm(n, p99=mine), arm(m, p99=theirs, seed=2), replace(LIMITS, min_requests=500))
+    if found.numbers["canary"]["p99_s"]["low"] > LIMITS.p99_s:
+        assert found.outcome in ("inconclusive", "fail")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from planner.errors import Conflict
 from planner.models import AuditEvent, DriftCheck, Fleet, Rollout, RolloutAnalysis, TelemetryWindow
+from planner.selectors import traffic
 from planner.services import rollouts, telemetry
 from planner.services.step_analysis import analyse_step
 from tests import factories as make
@@ -172,6 +173,20 @@ def test_late_windows_count(cast, canary):
     analyse_step(canary)
     assert report(cast, canary, started_at=before(2)).late
     assert analyse_step(canary).numbers["canary"]["requests"] == 1_200
+
+
+def test_of_a_step_with_more_windows_than_are_read_both_arms_are_judged_on_the_newest_and_it_says_so(
+    cast, canary, monkeypatch
+):
+    make.watched(canary, 7_200)
+    monkeypatch.setattr(traffic, "MOST_WINDOWS", 3)
+    for nth in range(5, 0, -1):  # the oldest were bad; of the oldest that is read only the incumbent is there
+        report(cast, canary, started_at=before(nth), canary={"p99_s": 30.0} if nth > 3 else {} if nth < 3 else False)
+    found = analyse_step(canary)
+    assert (found.verdict, found.numbers["windows"]) == ("pass", 5)
+    assert found.numbers["read_since"] == (before(3) + dt.timedelta(minutes=3)).isoformat()
+    assert found.window_start == before(3)
+    assert "rests on the newest windows of the step" in found.explanation
 
 
 def test_a_crash_of_the_analysis_is_an_error_and_no_pass(cast, canary):
