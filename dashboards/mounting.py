@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from typing import Any
 
 from dash import Dash
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -21,6 +22,7 @@ from planner.services import rights
 PATHS = ("_dash-layout", "_dash-dependencies", "_dash-update-component", "_dash-component-suites/")
 PARTS = ("css", "app_entry", "config", "scripts", "renderer")
 BETWEEN = "\n<!-- next part -->\n"
+FLEET = re.compile(r"/fleets/([^/?#]+)")
 
 
 class EmbeddedDash(Dash):
@@ -57,10 +59,12 @@ def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
         return JsonResponse({"detail": "Sign in first."}, status=401)
     if not path.startswith(PATHS):
         return JsonResponse({"detail": "No such path."}, status=404)
-    if request.method == "POST" and not _is_callback(request.body, app):
-        return JsonResponse({"detail": "Not a request of this app."}, status=400)
-    if request.method == "POST" and not _may_see(request):
-        return JsonResponse({"detail": "No such fleet."}, status=404)
+    if request.method == "POST":
+        asked = _callback(request.body, app)
+        if asked is None:
+            return JsonResponse({"detail": "Not a request of this app."}, status=400)
+        if not _may_see(request, asked):
+            return JsonResponse({"detail": "No such fleet."}, status=404)
     environ = EnvironBuilder(
         path=request.path,
         query_string=request.META.get("QUERY_STRING", ""),
@@ -78,25 +82,53 @@ def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
     return response
 
 
-def _may_see(request: HttpRequest) -> bool:
-    """Whether the person may see every fleet whose page the callback says that it is on."""
+def _may_see(request: HttpRequest, asked: dict[str, Any]) -> bool:
+    """Whether the person may see the fleet of every page that the callback says it is on.
+
+    Read from what Dash will read, not from the bytes: one text has many ways to be written in JSON. Charts know no
+    fleet but by the address of their page.
+    """
     if rights.sees_all(request.user):
         return True
-    named = set(re.findall(r"/fleets/([-\w]+)", request.body.decode(errors="replace")))
-    return rights.visible_fleets(request.user).filter(slug__in=named).count() == len(named)
+    values = [given.get("value") for given in (*asked["inputs"], *asked.get("state", ()))]
+    named = {slug for value in values if isinstance(value, str) for slug in FLEET.findall(value)}
+    return bool(named) and rights.visible_fleets(request.user).filter(slug__in=named).count() == len(named)
 
 
-def _is_callback(body: bytes, app: Dash) -> bool:
-    """Whether this is what Dash's own script sends: a known output, and inputs with plain ids."""
+def _callback(body: bytes, app: Dash) -> dict[str, Any] | None:
+    """What Dash's own script sends: an output that is computed here, and inputs and state with plain ids; else None."""
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError):
+        return None
+    if not isinstance(asked, dict) or "callback" not in app.callback_map.get(_text(asked.get("output")), {}):
+        return None
+    given = [*_rows(asked.get("inputs")), *_rows(asked.get("state", []))]
+    if not isinstance(asked.get("inputs"), list) or not all(_plain(row) for row in given):
+        return None
+    changed = asked.get("changedPropIds", [])
+    if not isinstance(changed, list) or not all(isinstance(name, str) for name in changed):
+        return None
+    return asked if _outputs(asked.get("outputs", {})) else None
+
+
+def _outputs(value: Any) -> bool:
+    """One output or a list of them, each with id and property."""
+    rows = value if isinstance(value, list) else [value]
+    return all(isinstance(row, dict) and all(isinstance(part, str) for part in row.values()) for row in rows)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _rows(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [None]
+
+
+def _plain(row: Any) -> bool:
+    if not isinstance(row, dict) or not isinstance(row.get("id"), str) or "property" not in row:
         return False
-    if not isinstance(asked, dict) or asked.get("output") not in app.callback_map:
-        return False
-    inputs = asked.get("inputs")
-    return (
-        isinstance(inputs, list)
-        and all(isinstance(i, dict) and isinstance(i.get("id"), str) and "property" in i for i in inputs)
-        and all(i.get("value") is None or isinstance(i["value"], str | float | int) for i in inputs)
-    )
+    if row["property"] in ("pathname", "search", "href", "hash"):
+        return row.get("value") is None or isinstance(row["value"], str)
+    return row.get("value") is None or isinstance(row["value"], str | float | int)

@@ -82,7 +82,7 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
 
         `partial` takes what was sent and nothing else: without it a form that lacks a box means an empty box.
         """
-        accepted = serializer(data=self.request.data, partial=partial)
+        accepted = serializer(data=self.request.data, partial=partial, context={"request": self.request})
         accepted.is_valid(raise_exception=True)
         # A misspelt option that is passed over is a plan that nobody ordered. Forms write nested names (`a.b`, `a[0]`).
         sent = {re.split(r"[.\[]", name, maxsplit=1)[0] for name in self.request.data}
@@ -108,8 +108,12 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
         if faults:
             raise ValidationError(faults)
         key = request.headers.get("Idempotency-Key", "")
-        if request.method == "POST" and key:
+        if request.method == "POST" and key and self.takes_keys():
             self._record = idempotency.claim(request, key)
+
+    def takes_keys(self) -> bool:
+        """Whether a repeated POST under an Idempotency-Key is answered as the first was."""
+        return True
 
     def handle_exception(self, exc: Exception) -> Response:
         """A known answer is an answer."""

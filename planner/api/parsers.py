@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from django.conf import settings
-from rest_framework.exceptions import ParseError
-from rest_framework.parsers import JSONParser
+from django.core.exceptions import SuspiciousOperation
+from django.http import QueryDict
+from rest_framework.exceptions import APIException, ParseError
+from rest_framework.parsers import BaseParser, FormParser, JSONParser, MultiPartParser
 
 MAX_DEPTH = 32
 
@@ -34,6 +36,27 @@ class ShallowJSONParser(JSONParser):
             if not level:
                 return body
         raise ParseError(f"JSON parse error - nested more than {MAX_DEPTH} deep")
+
+
+class AnyBody(BaseParser):
+    """Takes every body: what can be read is read, and what cannot is empty. For requests that nothing may refuse."""
+
+    media_type = "*/*"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The parsed body, or an empty one."""
+        kind = (media_type or "").partition(";")[0].strip().lower()
+        parsers: dict[str, BaseParser] = {
+            "application/json": ShallowJSONParser(),
+            "application/x-www-form-urlencoded": FormParser(),
+            "multipart/form-data": MultiPartParser(),
+        }
+        try:
+            return parsers[kind].parse(stream, media_type, parser_context) if kind in parsers else QueryDict()
+        except (APIException, SuspiciousOperation, ValueError, LookupError, OSError):
+            return QueryDict()
 
 
 def _no_number(text: str) -> Any:

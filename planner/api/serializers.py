@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from rest_framework import serializers
 
 from planner import models
@@ -12,8 +13,9 @@ from planner.api.replay_serializers import ReplayOptions
 from planner.api.tenant_slots import SlotsOfTenants, refuse_strays
 from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
 from planner.routing.admission import ADMISSIONS
+from planner.services import rights
 from planner.services.destination_rules import MAX_NAME_CHARS, MAX_URL_CHARS
-from planner.services.fleets import POLICY_FIELDS
+from planner.services.fleet_policy import POLICY_FIELDS
 from planner.services.plan_options import MOST_TOKENS
 
 
@@ -91,6 +93,10 @@ class PlanRowSerializer(PlanSerializer):
 class AuditEventSerializer(serializers.ModelSerializer[models.AuditEvent]):
     fleet = serializers.CharField(source="fleet.slug", read_only=True, allow_null=True, default=None)
 
+    actor_id = serializers.IntegerField(
+        read_only=True, allow_null=True, help_text="Of the account; null where the console itself acted"
+    )
+
     class Meta:
         model = models.AuditEvent
         exclude = ["actor"]
@@ -113,6 +119,11 @@ class FleetField(serializers.SlugRelatedField[models.Fleet]):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(slug_field="slug", queryset=models.Fleet.objects.all(), **kwargs)
 
+    def get_queryset(self) -> QuerySet[models.Fleet]:
+        """The fleets that the person may see: of others not even the name is confirmed."""
+        request = self.context.get("request")
+        return models.Fleet.objects.all() if request is None else rights.visible_fleets(request.user)
+
 
 class Speed(FiniteFloat):
     def __init__(self, **kwargs: Any) -> None:
@@ -133,8 +144,8 @@ class AddDestinationInput(NewDestination):
 
 class PolicyInput(serializers.Serializer[Any]):
     slo_p99_s = FiniteFloat(required=False, min_value=0.001, max_value=3600)
-    min_approvals = serializers.IntegerField(required=False, min_value=1, max_value=20)
-    max_rates_age_days = serializers.IntegerField(required=False, min_value=1, max_value=365)
+    min_approvals = serializers.IntegerField(required=False, min_value=1, max_value=100)
+    max_rates_age_days = serializers.IntegerField(required=False, min_value=1, max_value=3_650)
     max_imbalance = FiniteFloat(required=False, min_value=1, max_value=1000)
     max_loss_imbalance = FiniteFloat(required=False, min_value=1, max_value=1000)
     approval_days = serializers.IntegerField(required=False, min_value=1, max_value=365)

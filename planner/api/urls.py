@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from django.urls import include, path, re_path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 from rest_framework.routers import DefaultRouter
 
+from planner.api.document import Document
 from planner.api.problems import NothingHere
 from planner.api.views import (
     calibrations,
@@ -49,7 +50,7 @@ router.register("waiting", governance.WaitingViewSet, basename="waiting")
 plan = explanations.ExplanationViewSet
 
 urlpatterns = [
-    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", Document.as_view(), name="schema"),
     path("docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="api-docs"),
     path("plans/<int:pk>/explain/", plan.as_view({"get": "explain"})),
     path("plans/<int:pk>/sensitivity/", plan.as_view({"get": "sensitivity", "post": "order_sensitivity"})),

@@ -15,6 +15,8 @@ from planner.models import Fleet, FleetRole
 from planner.services import audit, rights
 
 NAME = re.compile(r"[\w.@+-]{1,150}")
+# Names by which the console acts.
+RESERVED = ("system", "monitor", "scheduler", "simulator")
 
 
 @transaction.atomic
@@ -23,6 +25,8 @@ def create_account(*, acting_user: User, username: str, email: str = "") -> tupl
     rights.require(acting_user, rights.MANAGE)
     if not NAME.fullmatch(username):
         raise Invalid("use 1 to 150 letters, digits and @ . + - _", field="username")
+    if username.lower() in RESERVED:
+        raise Invalid("the console itself acts by this name in the audit trail", field="username")
     if email:
         try:
             validate_email(email)
@@ -75,12 +79,18 @@ def take_role(*, acting_user: User, user: User, role: str, fleet: Fleet | None =
     group = _group(acting_user, role, fleet)
     if not user.groups.filter(pk=group.pk).exists():
         return
-    if fleet is None and role == "admin":
-        others = User.objects.select_for_update(no_key=True).filter(is_active=True, groups=group).exclude(pk=user.pk)
-        if not others.exists() and not User.objects.filter(is_active=True, is_superuser=True).exists():
-            raise Conflict(f"{user} is the last administrator", code="last-admin")
+    if fleet is None and role == "admin" and is_last_admin(user):
+        raise Conflict(f"{user} is the last administrator", code="last-admin")
     user.groups.remove(group)
     audit.record("access.taken", acting_user=acting_user, fleet=fleet, subject=user, before=_words(role, fleet))
+
+
+def is_last_admin(user: User) -> bool:
+    """Whether nobody else could give a role any more. Call it in the transaction that takes the role."""
+    admins = User.objects.select_for_update(no_key=True).filter(is_active=True, groups__name="admin")
+    if any(other.pk != user.pk for other in admins.order_by("pk")):
+        return False
+    return not User.objects.filter(is_active=True, is_superuser=True).exists()
 
 
 def _group(acting_user: User, role: str, fleet: Fleet | None) -> Group:

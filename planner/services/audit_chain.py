@@ -30,6 +30,8 @@ from planner.services import audit, rights
 
 FORMAT = "cacheroute.checkpoint/1"
 MOST_FAULTS = 100  # that are named; all are counted
+# An event gets its time when it is written and its place when its transaction commits, which is minutes later at most.
+MOST_LATE = dt.timedelta(hours=1)
 FETCHED = 5_000  # rows at a time
 
 
@@ -48,6 +50,7 @@ class Verdict:
     """What reading the whole chain found."""
 
     links: int = 0
+    last: int = 0  # position of the last link: the same where nothing is missing
     head: str = GENESIS
     fault_count: int = 0
     faults: list[Fault] = field(default_factory=list)
@@ -74,26 +77,31 @@ def verify(checkpoints: list[dict[str, Any]] | None = None) -> Verdict:
     """
     verdict = Verdict()
     wanted: dict[int, list[dict[str, Any]]] = {}
-    known = [row.document for row in AuditCheckpoint.objects.order_by("id")]
+    known = []
+    for row in AuditCheckpoint.objects.order_by("id"):
+        try:
+            known.append(check_signature(row.document))
+        except Invalid as refusal:
+            verdict.add("checkpoint", None, None, f"stored checkpoint {row.pk}: {refusal.message}")
     for document in [*known, *(checkpoints or [])]:
         wanted.setdefault(int(document["position"]), []).append(document)
     with transaction.atomic():  # a cursor on the server lives in one
         wrong = _read_chain(verdict, wanted)
         _name_swaps(verdict, wrong)
         for position, documents in wanted.items():
-            if position > verdict.links:
+            if position > verdict.last:
                 for document in documents:
                     covered = f"the checkpoint of {document['issued_at']} covers {position} links"
-                    verdict.add("cut-off", position, None, f"{covered}, there are {verdict.links}: the end is cut off")
+                    verdict.add("cut-off", position, None, f"{covered}, the chain ends at {verdict.last}: cut off")
         verdict.checkpoints = sum(len(found) for found in wanted.values())
         for event in AuditEvent.objects.filter(link=None).order_by("id").values_list("id", flat=True)[:MOST_FAULTS]:
             verdict.add("unchained", None, event, f"event {event} has no place in the chain")
     return verdict
 
 
-def _rows() -> Iterator[tuple[int, int, str, str, str | None]]:
+def _rows() -> Iterator[tuple[int, int, str, str, dt.datetime | None, str | None]]:
     sql = (
-        f"SELECT l.position, l.event_id, l.previous, l.digest, "  # noqa: S608 - constants of models.audit_chain only
+        f"SELECT l.position, l.event_id, l.previous, l.digest, e.created_at, "  # noqa: S608 - constants of models.audit_chain only
         f"CASE WHEN e.id IS NULL THEN NULL ELSE {event_text('e', 'l.position')} END "
         "FROM planner_auditlink l LEFT JOIN planner_auditevent e ON e.id = l.event_id ORDER BY l.position"
     )
@@ -107,11 +115,12 @@ def _rows() -> Iterator[tuple[int, int, str, str, str | None]]:
 
 def _read_chain(verdict: Verdict, wanted: dict[int, list[dict[str, Any]]]) -> list[tuple[int, int]]:
     """Walk the links; returns (position, event) of those whose digest is not that of the event that stands there."""
-    expected, earlier, wrong = 1, GENESIS, []
-    for position, event, previous, digest, text in _rows():
-        while expected < position:
-            verdict.add("missing-link", expected, None, f"link {expected} is missing")
-            expected, earlier = expected + 1, previous
+    expected, earlier, wrong, newest = 1, GENESIS, [], None
+    for position, event, previous, digest, at, text in _rows():
+        if expected < position:
+            gap = f"link {expected} is" if position == expected + 1 else f"links {expected} to {position - 1} are"
+            verdict.add("missing-link", expected, None, f"{gap} missing")
+            earlier = previous
         if previous != earlier:
             verdict.add(
                 "broken", position, event, f"link {position} (event {event}) does not follow the link before it"
@@ -120,12 +129,17 @@ def _read_chain(verdict: Verdict, wanted: dict[int, list[dict[str, Any]]]) -> li
             verdict.add("missing-event", position, event, f"event {event} is missing; it stood at {position}")
         elif hashlib.sha256((previous + text).encode()).hexdigest() != digest:
             wrong.append((position, event))
+        if at is not None:
+            if newest is not None and at < newest - MOST_LATE:
+                verdict.add("backdated", position, event, f"event {event} at {position} says {at}, after {newest}")
+            newest = at if newest is None else max(newest, at)
         for document in wanted.get(position, ()):
             if document["digest"] != digest:
                 issued = document["issued_at"]
                 verdict.add("checkpoint", position, event, f"the checkpoint of {issued} says otherwise of {position}")
         expected, earlier = position + 1, digest
-    verdict.links, verdict.head = expected - 1, earlier
+        verdict.links += 1
+    verdict.last, verdict.head = expected - 1, earlier
     return wrong
 
 

@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
@@ -21,7 +22,7 @@ from django.conf import settings
 from planner.errors import Invalid
 
 MAX_URL_CHARS = 500
-TIMEOUT_S = 5.0
+TIMEOUT_S = 5.0  # for all of it: looking up, connecting, sending, and what is read of the answer
 KEPT_BYTES = 500  # of an answer
 
 
@@ -82,7 +83,8 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
     timeout = dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT_S)
     try:
         check_url(url)
-        with httpcore.ConnectionPool(network_backend=_Guarded(), ssl_context=ssl.create_default_context()) as pool:
+        backend = _Guarded(time.monotonic() + TIMEOUT_S)
+        with httpcore.ConnectionPool(network_backend=backend, ssl_context=ssl.create_default_context()) as pool:
             given = [("Content-Type", "application/json"), ("User-Agent", "cacheroute-web"), *headers.items()]
             host = urlsplit(url).netloc
             with pool.stream(
@@ -91,7 +93,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
                 text = b""
                 for part in response.iter_stream():
                     text += part
-                    if len(text) >= KEPT_BYTES or time.perf_counter() - started > TIMEOUT_S:
+                    if len(text) >= KEPT_BYTES:
                         break
                 status: int | None = response.status
     except (NotPublic, Invalid) as refused:
@@ -103,10 +105,11 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
 
 
 class _Guarded(httpcore.NetworkBackend):
-    """Connects to public addresses only, and to the very address that was checked."""
+    """Connects to public addresses only, and to the very address that was checked; all before a deadline."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: float) -> None:
         self._plain = httpcore.SyncBackend()
+        self._deadline = deadline
 
     def connect_tcp(
         self,
@@ -117,25 +120,80 @@ class _Guarded(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         """Look the name up, check what it leads to, connect to that."""
+        lookup = ThreadPoolExecutor(1)  # the resolver of the system takes its own time, and cannot be told
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            asked = lookup.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+            found = asked.result(_left(self._deadline))
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout(f"{host} could not be looked up in time") from error
         except OSError as error:
             raise httpcore.ConnectError(f"{host} cannot be resolved: {error}") from error
+        finally:
+            lookup.shutdown(wait=False)
         addresses = [str(entry[4][0]) for entry in found]
         # All of them: a name that leads to a public and a private address is not one to trust.
         for address in addresses:
             if not (_is_allowed(ip_address(address)) or _is_public(ip_address(address))):
                 raise NotPublic(f"{host} leads to {address}, which is not a public address")
-        return self._plain.connect_tcp(addresses[0], port, timeout, local_address, socket_options)
+        left = _left(self._deadline)
+        return _Hurried(
+            self._plain.connect_tcp(addresses[0], port, left, local_address, socket_options), self._deadline
+        )
 
     def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
         """Never."""
         raise NotPublic("sockets of this machine are not public")
 
 
+class _Hurried(httpcore.NetworkStream):
+    """A connection whose every read and write ends at the deadline: one byte a second is no way to go on."""
+
+    def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
+        self._stream = stream
+        self._deadline = deadline
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """What came."""
+        return self._stream.read(max_bytes, _left(self._deadline))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send."""
+        self._stream.write(buffer, _left(self._deadline))
+
+    def close(self) -> None:
+        """End it."""
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        """The same under TLS."""
+        return _Hurried(self._stream.start_tls(ssl_context, server_hostname, _left(self._deadline)), self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        """What the connection says of itself."""
+        return self._stream.get_extra_info(info)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise httpcore.ReadTimeout(f"not done within {TIMEOUT_S:g} s")
+    return left
+
+
+# Ways to write an IPv4 address as an IPv6 one (mapped, compatible, NAT64, 6to4, Teredo), and site-local addresses of
+# old: Python takes some of them for public, whatever is behind them.
+NOT_PUBLIC = [
+    ip_network(text)
+    for text in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10")
+]
+
+
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_global) and not (mapped or address).is_multicast
+    if any(address in network for network in NOT_PUBLIC):
+        return False
+    return address.is_global and not address.is_multicast
 
 
 def _is_allowed(address: IPv4Address | IPv6Address) -> bool:

@@ -10,6 +10,7 @@ from ipaddress import ip_address, ip_network
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from planner.errors import Conflict, Invalid, NotAllowed
@@ -159,6 +160,12 @@ def revoke_token(*, acting_user: User, token: ApiToken) -> ApiToken:
         token.save(update_fields=["revoked_at"])
         audit.record("token.revoked", acting_user=acting_user, fleet=token.fleet, subject=token)
     return token
+
+
+def tokens_of(user: User) -> QuerySet[ApiToken]:
+    """Tokens that this person may see and revoke: their own; everybody's for those who manage all fleets."""
+    tokens = ApiToken.objects.select_related("user", "fleet").order_by("-id")
+    return tokens if rights.may(user, rights.MANAGE) else tokens.filter(user=user)
 
 
 def find_token(secret: str, address: str | None) -> ApiToken | None:

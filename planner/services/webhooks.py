@@ -7,11 +7,13 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from planner.errors import Conflict, Invalid
@@ -86,7 +88,18 @@ def create_webhook(
 
 
 def _facts(row: Webhook) -> dict[str, Any]:
-    return {"url": row.url, "format": row.format, "actions": row.actions, "enabled": row.enabled}
+    """For the trail, which many read for ever: of the address only the host, for its path may be a credential."""
+    parts = urlsplit(row.url)
+    where = {"host": f"{parts.scheme}://{parts.hostname}", "url_sha256": hashlib.sha256(row.url.encode()).hexdigest()}
+    return {**where, "format": row.format, "actions": row.actions, "enabled": row.enabled}
+
+
+def managed_webhooks(user: User) -> QuerySet[Webhook]:
+    """Those that a person may look at and change: of fleets that they manage; of all fleets who manages all."""
+    rows = Webhook.objects.select_related("fleet", "created_by")
+    if rights.may(user, rights.MANAGE):
+        return rows
+    return rows.filter(fleet__in=rights.fleets_with(user, rights.MANAGE))
 
 
 @transaction.atomic

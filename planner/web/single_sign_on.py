@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
 from django.conf import settings
@@ -19,7 +20,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from planner.models import FleetRole
-from planner.services import audit, rights
+from planner.services import access, audit, rights
+
+log = structlog.get_logger(__name__)
 
 
 class SingleSignOn(DefaultSocialAccountAdapter):
@@ -32,6 +35,13 @@ class SingleSignOn(DefaultSocialAccountAdapter):
     def is_auto_signup_allowed(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
         """No form in between."""
         return True
+
+    def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: dict[str, Any]) -> User:
+        """Whoever is called as the console itself at the provider is called otherwise here."""
+        user: User = super().populate_user(request, sociallogin, data)
+        if user.username.lower() in access.RESERVED:
+            user.username = f"{user.username}-person"
+        return user
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
         """The first sign-in makes the account, and is part of the trail."""
@@ -57,13 +67,22 @@ def renew_roles(sender: Any, request: HttpRequest, user: User, **kwargs: Any) ->
         known = _role_names()
         held = set(user.groups.values_list("name", flat=True)) & known
         wanted &= known
-        given, taken = wanted - held, held - wanted
-        user.groups.add(*Group.objects.filter(name__in=given))
-        user.groups.remove(*Group.objects.filter(name__in=taken))
-        for action, names in (("access.granted", given), ("access.taken", taken)):
-            for name in sorted(names):
+        if "admin" in held - wanted and access.is_last_admin(user):
+            log.warning("last_admin_kept", username=user.get_username())
+            wanted.add("admin")
+        for action, names in (("access.granted", wanted - held), ("access.taken", held - wanted)):
+            for group in Group.objects.filter(name__in=names).select_related("fleet_role__fleet").order_by("name"):
+                role = getattr(group, "fleet_role", None)
+                if action == "access.granted":
+                    user.groups.add(group)
+                else:
+                    user.groups.remove(group)
                 audit.record(
-                    action, acting_user=None, fleet=None, subject=user, after={"group": name, "by": "single sign-on"}
+                    action,
+                    acting_user=None,
+                    fleet=role.fleet if role else None,
+                    subject=user,
+                    after={"group": group.name, "by": "single sign-on"},
                 )
 
 

@@ -38,6 +38,8 @@ def test_the_document_generates_without_a_warning_and_is_the_committed_one():
 def test_the_document_and_its_browsable_form_are_served(client):
     assert client.get("/api/v1/schema/?format=json").json()["openapi"].startswith("3.")
     assert client.get("/api/v1/docs/").status_code == 200
+    for query in ({"version": "x\r\ny"}, {"version": "\0"}, {"lang": "xx"}, {"format": "xml"}):
+        assert client.get("/api/v1/schema/", query).status_code in (400, 404), query
 
 
 @pytest.fixture

@@ -2,14 +2,40 @@
 
 import math
 
+import pgtrigger
 import pytest
+from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.migrations.exceptions import IrreversibleError
 from django.db.migrations.recorder import MigrationRecorder
+from django.utils import timezone
 
-from planner.models import Plan, Study
-from planner.services import calibrations, replays, studies
+from planner.models import (
+    AuditLink,
+    DriftCheck,
+    Plan,
+    PolicyVersion,
+    Publication,
+    Rollout,
+    RolloutAnalysis,
+    Study,
+    TelemetryWindow,
+)
+from planner.selectors.fleet_timeline import live_at
+from planner.selectors.monitoring import envelope_of
+from planner.services import (
+    access,
+    audit_chain,
+    calibrations,
+    emergencies,
+    replays,
+    rights,
+    rollouts,
+    studies,
+    tokens,
+    webhooks,
+)
 from planner.tasks import run_study
 from tests import factories as make
 
@@ -100,3 +126,83 @@ def test_undoing_options_of_replays_is_refused_while_older_code_would_take_a_wha
     with pytest.raises(IrreversibleError, match="1 replays with faults or a plan switch"):
         migrate("0005")
     assert schema() == before
+
+
+def _old_console(cast, fleet):
+    """A console of the release before, with an active plan, an older rollout and a canary."""
+    plan = make.active_plan(cast, fleet)
+    canary = make.approved_plan(cast, fleet)
+    rollouts.start_rollout(acting_user=cast.linus, plan=canary)
+    Rollout.objects.update(evidence_digest="", kind="canary", planned_steps=[], step_started_at=None, incumbent=None)
+    with pgtrigger.ignore():
+        DriftCheck.objects.all().delete()
+        RolloutAnalysis.objects.all().delete()
+        TelemetryWindow.objects.all().delete()
+    return plan, canary
+
+
+def test_rollouts_of_the_release_before_are_watched_and_shown_with_their_approvals(cast, fleet):
+    plan, canary = _old_console(cast, fleet)
+    migrate("0007")
+    migrate()
+    for one in (plan, canary):
+        rollout = one.rollouts.latest("id")
+        assert rollout.evidence_digest == one.approvals.latest("id").evidence_digest
+        assert envelope_of(rollout)["p99_limit_s"] == fleet.slo_p99_s
+        assert rollout.step_started_at is not None
+    assert [step["weight"] for step in canary.rollouts.get().planned_steps] == fleet.canary_weights
+    assert canary.rollouts.get().incumbent_id == plan.pk
+    assert fleet.rollouts.filter(plan__kind="flat").exclude(kind="fallback").count() == 0
+    live = live_at(fleet, timezone.now())
+    assert [(arm.plan.pk, [a.approver.username for a in arm.approvals]) for arm in live.arms] == [
+        (plan.pk, ["grace"]), (canary.pk, ["grace"]),
+    ]  # fmt: skip
+    assert audit_chain.verify().intact
+    assert set(fleet.roles.values_list("role", flat=True)) == set(rights.GROUPS)
+
+
+def test_going_back_one_migration_and_forward_again_repeats_nothing(cast, fleet):
+    def counts():
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # links come at the commit
+        return [model.objects.count() for model in (AuditLink, PolicyVersion, Publication, Group)]
+
+    before = counts()
+    migrate("0008")
+    migrate()
+    assert audit_chain.verify().intact
+    assert counts() == before
+
+
+GOVERNED = {
+    "Freeze": lambda cast, fleet: rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="night"),
+    "BreakGlass": lambda cast, fleet: emergencies.open_emergency(
+        acting_user=cast.linus, fleet=fleet, reason="the routers lost their tables"
+    ),
+    "silent DriftCheck": lambda cast, fleet: DriftCheck.objects.create(
+        fleet=fleet, plan=fleet.plans.get(kind="flat"), verdict="silent"
+    ),
+    "ApiToken bound to networks": lambda cast, fleet: tokens.create_token(
+        acting_user=cast.ada, name="t", scopes=["read"], allowed_networks=["10.0.0.0/8"]
+    ),
+    "ApiToken of a name that is there twice": lambda cast, fleet: tokens.rotate_token(
+        acting_user=cast.ada, token=tokens.create_token(acting_user=cast.ada, name="t", scopes=["read"])[0]
+    ),
+    "role on a single fleet": lambda cast, fleet: access.grant_role(
+        acting_user=cast.root, user=cast.vera, role="operator", fleet=fleet
+    ),
+    "Webhook": lambda cast, fleet: webhooks.create_webhook(
+        acting_user=cast.root, name="w", url="https://example.com/", fleet=fleet
+    ),
+}
+
+
+@pytest.mark.parametrize("noun", GOVERNED)
+def test_undoing_governance_is_refused_while_there_is_some_and_changes_nothing(cast, fleet, noun):
+    GOVERNED[noun](cast, fleet)
+    migrate("0009")
+    before = schema()
+    with pytest.raises(IrreversibleError, match=f"1 {noun}"):
+        migrate("0007")
+    assert schema() == before
+    migrate()

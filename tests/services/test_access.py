@@ -9,6 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from dashboards.plan import app
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import ApiToken, AuditEvent, BreakGlass, Plan
 from planner.services import access, emergencies, reviews, rights, rollouts, tokens
@@ -104,7 +105,7 @@ def test_an_account_is_made_with_a_password_of_its_own_and_switched_off(client, 
     assert user.check_password(password)
     with pytest.raises(Conflict, match="already"):
         access.create_account(acting_user=cast.root, username="newcomer")
-    for bad in ("", "a b", "x" * 151):
+    for bad in ("", "a b", "x" * 151, "Monitor", "system"):
         with pytest.raises(Invalid):
             access.create_account(acting_user=cast.root, username=bad)
     _, secret = tokens.create_token(acting_user=user, name="t", scopes=["read"])
@@ -290,3 +291,61 @@ def test_the_page_of_tokens_rotates_and_binds_to_networks(client, cast):
     assert client.post("/tokens/", {**form, "name": "x", "allowed_networks": "all"}).status_code == 400
     client.force_login(cast.linus)
     assert client.post(f"/tokens/{token.pk}/rotate/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "written", ["/fleets/{}/plans/1/", "\\/fleets\\/{}\\/plans\\/1\\/", "\\u002ffleets\\u002f{}\\u002fplans/1/"]
+)
+def test_charts_of_a_fleet_that_one_has_no_role_on_are_not_there_however_it_is_written(
+    client, cast, fleet, other, solo, written
+):
+    access.grant_role(acting_user=cast.root, user=solo, role="viewer", fleet=other)
+    plan = make.replayed_plan(cast, fleet)
+    mine = make.replayed_plan(cast, other)
+    assert (plan.number, mine.number) == (1, 1)
+    client.force_login(solo)
+    output = next(name for name, found in app.callback_map.items() if "callback" in found)
+
+    def ask(slug):
+        address = written.format(slug)
+        inputs = f'[{{"id": "address", "property": "pathname", "value": "{address}"}}]'
+        body = f'{{"output": "{output}", "outputs": [], "inputs": {inputs}, "state": [], "changedPropIds": []}}'
+        return client.post("/charts/plan/_dash-update-component", body, content_type="application/json").status_code
+
+    assert ask(fleet.slug) == 404
+    assert ask(other.slug) != 404
+    assert ask("x") == 404
+
+
+def test_a_callback_that_the_browser_computes_is_no_request_of_ours(client, cast, fleet):
+    client.force_login(cast.vera)
+    for name, found in app.callback_map.items():
+        if "callback" not in found:
+            body = {"output": name, "inputs": [], "state": []}
+            answer = client.post("/charts/plan/_dash-update-component", body, content_type="application/json")
+            assert answer.status_code == 400
+
+
+def test_a_fleet_that_one_may_not_see_cannot_be_told_from_one_that_is_not_there(cast, fleet, other, solo):
+    from rest_framework.test import APIClient
+
+    access.grant_role(acting_user=cast.root, user=solo, role="planner", fleet=other)
+    client = APIClient()
+    client.force_login(solo)
+    answers = [
+        client.post("/api/v1/calibrations/", {"fleet": slug, "q_cap": 8, "slots_measured": 60})
+        for slug in (fleet.slug, "nowhere")
+    ]
+    told = [(a.status_code, a.json()["errors"][0]["detail"].replace(fleet.slug, "nowhere")) for a in answers]
+    assert told[0] == told[1]
+    assert told[0][0] == 400
+
+
+def test_what_waits_elsewhere_is_not_told_to_a_token_of_one_fleet(cast, fleet, other):
+    from rest_framework.test import APIClient
+
+    make.submitted_plan(cast, fleet)
+    _, secret = tokens.create_token(acting_user=cast.grace, name="t", scopes=["read", "plan"], fleet=other)
+    client = APIClient(headers={"Authorization": f"Token {secret}"})
+    assert client.get("/api/v1/waiting/").json() == []
+    assert client.post("/api/v1/audit-checkpoints/").status_code == 403

@@ -83,6 +83,35 @@ def test_a_missing_event_is_named(cast, fleet):
         tamper("ALTER TABLE planner_auditevent ENABLE TRIGGER ALL")
 
 
+def test_a_link_that_was_moved_far_away_is_named_at_once(cast, fleet):
+    write(fleet, 5)
+    victim = AuditLink.objects.order_by("position").last()
+    tamper("UPDATE planner_auditlink SET position = 9000000000000000000 WHERE position = %s", victim.position)
+    assert {("missing-link", victim.position, None)} <= faults()
+    assert audit_chain.verify().fault_count < 10
+
+
+def test_an_event_that_was_added_later_with_an_older_time_is_named(cast, fleet):
+    write(fleet, 3)
+    with connection.cursor() as cursor:  # with all triggers on, as a client of the database may
+        cursor.execute(
+            "INSERT INTO planner_auditevent (fleet_id, action, actor_name, token_prefix, request_id, subject_type, "
+            "subject_label, before, after, reason, evidence_digest, created_at) VALUES (%s, 'plan.approved', 'ghost', "
+            "'', '', 'plan', 'Plan 1', '{}', '{}', '', '', now() - interval '30 days')",
+            [fleet.pk],
+        )
+    last = AuditLink.objects.order_by("position").last()
+    assert faults() == {("backdated", last.position, last.event_id)}
+
+
+def test_a_stored_checkpoint_whose_signature_does_not_hold_is_named(cast, fleet):
+    write(fleet, 3)
+    row = audit_chain.sign_checkpoint(acting_user=cast.root)
+    tamper("""UPDATE planner_auditcheckpoint SET document = document || '{"position": 1}' WHERE id = %s""", row.pk)
+    (fault,) = audit_chain.verify().faults
+    assert (fault.kind, "signature does not hold" in fault.message) == ("checkpoint", True)
+
+
 def test_a_missing_link_and_the_event_without_place_are_named(cast, fleet):
     write(fleet, 5)
     victim = AuditLink.objects.order_by("position")[2]

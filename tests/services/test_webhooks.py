@@ -1,10 +1,14 @@
 """Webhooks: told of everything once, signed, retried, and never sent to where the console should not reach."""
 
+import contextlib
 import datetime as dt
 import hmac
 import json
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 
 import pytest
 from django.utils import timezone
@@ -262,3 +266,49 @@ def test_the_page_creates_switches_sends_again_and_removes(client, cast, fleet, 
     client.force_login(cast.vera)
     assert client.get("/webhooks/").status_code == 200
     assert client.post("/webhooks/", {"name": "x", "url": receiver.url, "format": "json"}).status_code in (400, 403)
+
+
+def test_a_receiver_that_drips_its_answer_is_left_after_five_seconds(settings):
+    settings.WEBHOOK_NETWORKS = ["127.0.0.0/8"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip():
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                for byte in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 100:
+                    connection.sendall(bytes([byte]))
+                    time.sleep(0.4)
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        started = time.monotonic()
+        answer = outbound.post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", {})
+        assert time.monotonic() - started < outbound.TIMEOUT_S + 1
+        assert (answer.status, answer.good) == (None, False)
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["64:ff9b::a00:1", "2002:7f00:1::", "::10.0.0.1", "fec0::1", "::ffff:8.8.8.8", "2001::1", "ff02::1", "100.64.0.1",
+     "192.168.1.1", "0.0.0.0", "::", "198.18.0.1", "224.0.0.1", "255.255.255.255"],
+)  # fmt: skip
+def test_addresses_that_only_look_public_are_not(address):
+    assert not outbound._is_public(ip_address(address))
+    assert outbound._is_public(ip_address("8.8.8.8"))
+    assert outbound._is_public(ip_address("2606:4700:4700::1111"))
+
+
+def test_the_address_of_a_webhook_is_for_those_who_manage_it_and_not_in_the_trail(cast, fleet, receiver):
+    from rest_framework.test import APIClient
+
+    hook(cast, receiver, fleet=fleet)
+    webhook_delivery.run()
+    for user, seen in ((cast.root, 1), (cast.vera, 0), (cast.linus, 0)):
+        client = APIClient()
+        client.force_login(user)
+        assert len(client.get("/api/v1/webhooks/").json()["results"]) == seen
+        assert bool(client.get("/api/v1/webhook-deliveries/").json()["results"]) == bool(seen)
+    event = AuditEvent.objects.get(action="webhook.created")
+    assert event.after["host"] == "http://127.0.0.1"
+    assert "/hook" not in json.dumps(event.after)

@@ -71,6 +71,7 @@ def test_csv_keeps_the_filters_and_runs_no_formula(client, cast, fleet):
     rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
     assert [(row["fleet"], row["reason"]) for row in rows] == [(fleet.slug, "'=HYPERLINK(1)")]
     assert client.get("/audit/export.csv", {"action": "no such"}).status_code == 400
+    assert client.get("/audit/export.csv", {"actor_name": "ada"}).status_code == 400  # no such filter
 
 
 @pytest.mark.django_db(transaction=True)

@@ -6,12 +6,14 @@ from typing import Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
-from rest_framework.exceptions import APIException, ParseError, UnsupportedMediaType, ValidationError
+from rest_framework.exceptions import ValidationError
+from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api import rollout_serializers
 from planner.api.base import ReadViewSet, with_etag
+from planner.api.parsers import AnyBody
 from planner.api.schema import CHANGED
 from planner.api.serializers import ReasonInput
 from planner.models import Rollout
@@ -26,13 +28,29 @@ class FleetRollouts(ReadViewSet):
 
     rollout_scopes = {"fall_back": "deploy", "roll_back": "deploy", "freeze": "deploy", "unfreeze": "deploy"}
 
+    def get_parsers(self) -> list[BaseParser]:
+        """As everywhere; but no body keeps a fleet from falling back."""
+        return [AnyBody()] if self._falls_back else super().get_parsers()
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        """Whoever falls back is answered in JSON, whatever they would rather have."""
+        return super().perform_content_negotiation(request, force=force or self._falls_back)
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """As everywhere; but nothing that stands in a body keeps a fleet from falling back."""
+        """As everywhere; but nothing that stands in a request keeps a fleet from falling back."""
         try:
             super().initial(request, *args, **kwargs)
-        except (ValidationError, ParseError, UnsupportedMediaType):
-            if self.action != "fall_back":
+        except ValidationError:
+            if not self._falls_back:
                 raise
+
+    def takes_keys(self) -> bool:
+        """Falling back is safe to repeat by itself: each one acts, for what was true at the first may not be now."""
+        return not self._falls_back
+
+    @property
+    def _falls_back(self) -> bool:
+        return getattr(self, "action", None) == "fall_back"
 
     @extend_schema(request=ReasonInput, responses={200: RolloutSerializer})
     @action(detail=True, methods=["post"], url_path="fall-back")
@@ -78,9 +96,6 @@ def _shown(rollout: Rollout) -> Response:
 
 def _reason(request: Request) -> str:
     """The text that was sent as the reason, if any can be read."""
-    try:
-        sent: Any = request.data
-    except APIException:
-        return ""
+    sent: Any = request.data
     value = sent.get("reason") if hasattr(sent, "get") else None
     return value if isinstance(value, str) else ""

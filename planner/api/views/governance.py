@@ -8,7 +8,7 @@ from rest_framework.response import Response
 from planner.api import governance_serializers as serializers
 from planner.api.base import ConsoleViewSet, ReadViewSet
 from planner.api.permissions import NEVER_BY_TOKEN
-from planner.models import AuditCheckpoint, BreakGlass, Fleet, PolicyVersion
+from planner.models import ApiToken, AuditCheckpoint, BreakGlass, Fleet, PolicyVersion
 from planner.services import audit_chain, emergencies
 from planner.services.inbox import waiting_for_me
 
@@ -57,6 +57,7 @@ class CheckpointViewSet(ReadViewSet):
     serializer_class = serializers.CheckpointSerializer
     fleet_path = ""
     filterset_fields = {"position": ["exact", "gte"]}
+    scopes = {"create": NEVER_BY_TOKEN}
 
     @extend_schema(request=None, responses={201: serializers.CheckpointSerializer})
     def create(self, request: Request) -> Response:
@@ -76,4 +77,8 @@ class WaitingViewSet(ConsoleViewSet):
     @extend_schema(responses={200: serializers.WaitingSerializer(many=True)})
     def list(self, request: Request) -> Response:
         """Approvals and reviews asked for, rollouts held, fleets outside their range; the oldest first."""
-        return Response(serializers.WaitingSerializer(waiting_for_me(self.person), many=True).data)
+        token = request.auth
+        mine = waiting_for_me(self.person)
+        if isinstance(token, ApiToken) and token.fleet is not None:
+            mine = [waiting for waiting in mine if waiting.fleet == token.fleet.slug]
+        return Response(serializers.WaitingSerializer(mine, many=True).data)

@@ -56,9 +56,7 @@ class TokenViewSet(ReadViewSet):
 
     def get_queryset(self):  # type: ignore[no-untyped-def]
         """The user's own; an administrator sees all."""
-        queryset = super().get_queryset()
-        user = self.request.user
-        return queryset if user.is_superuser else queryset.filter(user_id=user.pk)
+        return super().get_queryset().filter(pk__in=tokens.tokens_of(self.person).values("pk"))
 
     @extend_schema(request=serializers.TokenInput, responses={201: serializers.NewTokenSerializer})
     def create(self, request: Request) -> Response:

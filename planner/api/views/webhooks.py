@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -21,6 +22,10 @@ class WebhookViewSet(ReadViewSet):
     filterset_fields = {"fleet__slug": ["exact"], "enabled": ["exact"]}
     secret_fields = ("signing_secret",)
     scopes = dict.fromkeys(("create", "partial_update", "destroy"), NEVER_BY_TOKEN)
+
+    def get_queryset(self) -> QuerySet[Webhook]:
+        """Only those that the person manages: an address may be a credential."""
+        return super().get_queryset().filter(pk__in=webhooks.managed_webhooks(self.person).values("pk"))
 
     @extend_schema(request=serializers.WebhookInput, responses={201: serializers.NewWebhookSerializer})
     def create(self, request: Request) -> Response:
@@ -55,6 +60,10 @@ class DeliveryViewSet(ReadViewSet):
     fleet_path = "webhook__fleet"
     filterset_fields = {"webhook": ["exact"], "state": ["exact", "in"]}
     scopes = {"send_again": NEVER_BY_TOKEN}
+
+    def get_queryset(self) -> QuerySet[WebhookDelivery]:
+        """Only those of webhooks that the person manages."""
+        return super().get_queryset().filter(webhook__in=webhooks.managed_webhooks(self.person).values("pk"))
 
     @extend_schema(request=None, responses={200: serializers.DeliverySerializer})
     @action(detail=True, methods=["post"], url_path="send-again")

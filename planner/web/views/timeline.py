@@ -52,8 +52,10 @@ def export(request: HttpRequest, form: str, slug: str | None = None) -> HttpResp
     """The events that the filters match, as CSV or JSON lines; streamed, so that any number goes through."""
     fleet: Fleet | None = find_fleet(slug) if slug else None
     filters = AuditFilterForm(request.GET, fleets=rights.visible_fleets(person(request)))
-    if not filters.is_valid():
-        return HttpResponse("a filter cannot be used\n", status=400, content_type="text/plain")
+    # What looks filtered and is not would be taken for all that there is.
+    if not filters.is_valid() or set(request.GET) - set(filters.fields):
+        known = ", ".join(sorted(filters.fields))
+        return HttpResponse(f"a filter cannot be used; known: {known}\n", status=400, content_type="text/plain")
     data = dict(filters.cleaned_data)
     data.pop("before")
     among = None if rights.sees_all(person(request)) else rights.visible_fleets(person(request))

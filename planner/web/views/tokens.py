@@ -6,8 +6,6 @@ from datetime import timedelta
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import User
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -17,15 +15,9 @@ from django.views.decorators.http import require_http_methods
 from planner.errors import Refused
 from planner.models import ApiToken
 from planner.services import rights
-from planner.services.tokens import create_token, revoke_token, rotate_token
+from planner.services.tokens import create_token, revoke_token, rotate_token, tokens_of
 from planner.web.doors import action, person, sentence
 from planner.web.forms import TokenForm
-
-
-def tokens_of(user: User) -> QuerySet[ApiToken]:
-    """Tokens that this person may see: their own; everybody's for those who manage fleets."""
-    tokens = ApiToken.objects.select_related("user", "fleet").order_by("-id")
-    return tokens if user.has_perm(rights.MANAGE) else tokens.filter(user=user)
 
 
 @require_http_methods(["GET", "POST"])

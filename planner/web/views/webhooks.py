@@ -23,11 +23,7 @@ ROWS = 100
 
 
 def _visible(request: HttpRequest) -> QuerySet[Webhook]:
-    """Those of fleets that the person manages; those of all fleets for who manages all."""
-    rows = Webhook.objects.select_related("fleet", "created_by").order_by("name")
-    if rights.may(person(request), rights.MANAGE):
-        return rows
-    return rows.filter(fleet__in=rights.fleets_with(person(request), rights.MANAGE))
+    return service.managed_webhooks(person(request)).order_by("name")
 
 
 @require_http_methods(["GET", "POST"])
