@@ -109,13 +109,15 @@ def _callback(body: bytes, app: Dash) -> dict[str, Any] | None:
     changed = asked.get("changedPropIds", [])
     if not isinstance(changed, list) or not all(isinstance(name, str) for name in changed):
         return None
-    return asked if _outputs(asked.get("outputs", {})) else None
+    return asked if _names(asked.get("outputs")) == asked["output"].strip(".").split("...") else None
 
 
-def _outputs(value: Any) -> bool:
-    """One output or a list of them, each with id and property."""
-    rows = value if isinstance(value, list) else [value]
-    return all(isinstance(row, dict) and all(isinstance(part, str) for part in row.values()) for row in rows)
+def _names(outputs: Any) -> list[str] | None:
+    """The outputs one by one, as they stand joined in `output`; None when they are no outputs."""
+    rows = outputs if isinstance(outputs, list) else [outputs]
+    if not all(isinstance(row, dict) for row in rows):
+        return None
+    return [f"{row.get('id')}.{row.get('property')}" for row in rows]
 
 
 def _text(value: Any) -> str:

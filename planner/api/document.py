@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -15,6 +16,7 @@ FORMATS = ("json", "yaml", "openapi", "openapi-json")
 class Document(SpectacularAPIView):
     """Of this one version, in one language; of what may be asked for, only the format."""
 
+    @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The document. What else stands in the address would end in a header of the answer."""
         if unknown := set(request.query_params) - {"format"}:

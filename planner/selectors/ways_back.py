@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from planner.models import Approval, Fleet, Plan, Rollout
+from planner.models import Approval, Fleet, GateEvaluation, Plan, Rollout
 
 # A plan that was approved and active may be under another look now: that takes nothing from what it was.
 RETAINED = (Plan.State.APPROVED, Plan.State.REPLAYING, Plan.State.IN_REVIEW)
@@ -36,7 +36,8 @@ def retained_plans(fleet: Fleet) -> list[Plan]:
 def approvals_stand(fleet: Fleet, digest_of: dict[int, str]) -> set[int]:
     """Of plans by id, those whose approvals of that evidence were not withdrawn; an empty digest is of any evidence.
 
-    A quorum that was raised later does not count: it would leave no way back.
+    The quorum is that of the evidence: one raised later would leave no way back, one lowered later would let a plan
+    come back on fewer people than it went out on.
     """
     given: dict[int, set[int]] = defaultdict(set)
     kept: dict[int, set[int]] = defaultdict(set)
@@ -50,5 +51,13 @@ def approvals_stand(fleet: Fleet, digest_of: dict[int, str]) -> set[int]:
         # What had run out was closed to make room for a new vote: that takes nothing back.
         if withdrawn_at is None or (expires_at is not None and withdrawn_at >= expires_at):
             kept[plan_id].add(approver)
-    needed = {pk: min(fleet.min_approvals, len(given[pk])) for pk in digest_of}
+    quorums = GateEvaluation.objects.filter(plan__in=digest_of, evidence_digest__in=digest_of.values())
+    quorum_of = {
+        plan_id: quorum
+        for plan_id, evidence_digest, quorum in quorums.values_list(
+            "plan_id", "evidence_digest", "evidence__policy__min_approvals"
+        )
+        if evidence_digest == digest_of[plan_id]
+    }
+    needed = {pk: quorum_of.get(pk) or min(fleet.min_approvals, len(given[pk])) for pk in digest_of}
     return {pk for pk in digest_of if needed[pk] and len(kept[pk]) >= needed[pk]}

@@ -275,3 +275,18 @@ def test_rolling_back_to_flat_lb_is_falling_back(cast, fleet):
     back(cast, fleet, fleet.plans.get(kind="flat"))
     assert arms(fleet) == [(0, 1.0)]
     assert AuditEvent.objects.filter(action="fleet.fell_back").exists()
+
+
+def test_a_quorum_that_was_lowered_later_brings_nothing_back_on_fewer_people(cast):
+    fleet = make.make_fleet(cast, "pair", min_approvals=2)
+    first = make.submitted_plan(cast, fleet)
+    digest = make.evaluation_of(first).evidence_digest
+    for approver in (cast.grace, cast.hopper):
+        reviews.approve_plan(acting_user=approver, plan=first, evidence_digest=digest)
+    make.activate(cast, rollouts.start_rollout(acting_user=cast.linus, plan=first))
+    fleets.change_policy(acting_user=cast.root, fleet=fleet, min_approvals=1)
+    make.active_plan(cast, fleet)
+    first.approvals.filter(approver=cast.hopper).update(
+        withdrawn_at=timezone.now(), withdrawn_reason="the replay was of another week"
+    )
+    assert refused(cast, fleet, first).code == "not-approved"

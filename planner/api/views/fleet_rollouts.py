@@ -50,7 +50,8 @@ class FleetRollouts(ReadViewSet):
 
     @property
     def _falls_back(self) -> bool:
-        return getattr(self, "action", None) == "fall_back"
+        # The action itself is known only after parsers and renderers were chosen.
+        return "fall_back" in (getattr(self, "action_map", None) or {}).values()
 
     @extend_schema(request=ReasonInput, responses={200: RolloutSerializer})
     @action(detail=True, methods=["post"], url_path="fall-back")
