@@ -324,8 +324,10 @@ def test_a_cursor_that_is_not_ours_is_a_problem(clients, fleet, cursor):
 
 @pytest.mark.parametrize("key", ["a\0b", "\x7f", "\xe9", "x" * 256])
 def test_an_idempotency_key_is_short_printable_ascii(clients, fleet, key, problem):
-    response = clients.linus.post(f"{API}/fleets/{fleet.slug}/fall-back/", headers={"Idempotency-Key": key})
+    body = {"reason": "drill"}
+    response = clients.linus.post(f"{API}/fleets/{fleet.slug}/freeze/", body, headers={"Idempotency-Key": key})
     problem(response, 400, "invalid")
+    assert not fleet.freezes.exists()
 
 
 # --- pages and filters ---------------------------------------------------------------------------------------
