@@ -76,7 +76,7 @@ class CheckpointSerializer(serializers.ModelSerializer[models.AuditCheckpoint]):
 
 
 class WaitingSerializer(serializers.Serializer[Any]):
-    kind = serializers.CharField(help_text="approval, waiver, rollout, monitor or review")
+    kind = serializers.CharField(help_text="approval, waiver, review, emergency, rollout or monitor")
     fleet = serializers.CharField()
     text = serializers.CharField()
     since = serializers.DateTimeField()

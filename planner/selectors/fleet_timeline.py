@@ -78,9 +78,13 @@ def _arm(arm: dict[str, Any], plan: Plan, rollout: Rollout | None, moment: dt.da
     )
 
 
-def governing_events(fleet: Fleet, before: int | None = None) -> tuple[list[AuditEvent], int | None]:
-    """A page of what decided about the fleet's traffic, newest first, and the id that the next page lies below."""
+def governing_events(
+    fleet: Fleet, before: int | None = None, until: dt.datetime | None = None
+) -> tuple[list[AuditEvent], int | None]:
+    """A page of what decided about traffic up to a moment, newest first, and the id that the next page is below."""
     rows = fleet.audit_events.filter(action__in=GOVERNING).defer("before").order_by("-id")
+    if until is not None:
+        rows = rows.filter(created_at__lte=until)
     if before is not None:
         rows = rows.filter(pk__lt=before)
     found = list(rows[: PAGE + 1])

@@ -79,6 +79,7 @@ ACTIONS: dict[str, str] = {
     "emergency.closed": "closed an emergency",
     "emergency.reviewed": "reviewed an emergency",
     "account.created": "created an account",
+    "account.password_changed": "changed their password",
     "account.switched": "switched an account on or off",
     "access.granted": "gave a role",
     "access.taken": "took a role away",

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
-from planner.models import DriftCheck, Fleet, Rollout, Waiver
+from planner.models import BreakGlass, DriftCheck, Fleet, Rollout, Waiver
 from planner.selectors.home_page import waiting_for
 from planner.selectors.rollout_state import hold_left_s, latest_analysis, rollouts_with_state, what_holds
 from planner.services import rights
@@ -19,7 +19,7 @@ from planner.services.emergencies import unreviewed
 
 @dataclass(frozen=True)
 class Waiting:
-    """One thing that somebody waits for. ``kind``: approval, waiver, review, rollout or monitor."""
+    """One thing that somebody waits for. ``kind``: approval, waiver, review, emergency, rollout or monitor."""
 
     kind: str
     fleet: str
@@ -35,7 +35,8 @@ def waiting_for_me(user: User) -> list[Waiting]:
     operates = rights.fleets_with(user, rights.OPERATE)
     reviews = Fleet.objects.filter(Q(pk__in=approves.values("pk")) | Q(pk__in=_managed(user).values("pk")))
     found = [*_approvals(user, approves), *_waivers(user, approves), *_reviews(user, reviews)]
-    found += [*_rollouts(operates), *_monitor(operates)]
+    found += _emergencies(user, reviews)
+    found += [*_rollouts(operates), *_monitor(operates), *_fell_back(operates)]
     return sorted(found, key=lambda waiting: waiting.since)
 
 
@@ -85,6 +86,22 @@ def _reviews(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
     ]
 
 
+def _emergencies(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
+    """Emergencies of others that are open now: they are watched, and reviewed when they are over."""
+    now = timezone.now()
+    rows = BreakGlass.objects.filter(fleet__in=fleets, closed_at=None, expires_at__gt=now).exclude(opened_by=user)
+    return [
+        Waiting(
+            "emergency",
+            row.fleet.slug,
+            f"{row.opened_by} operates {row.fleet} past its guards until {row.expires_at:%H:%M}: {row.reason[:200]}",
+            row.created_at,
+            reverse("emergencies", args=[row.fleet.slug]),
+        )
+        for row in rows.select_related("fleet", "opened_by")
+    ]
+
+
 def _rollouts(fleets: QuerySet[Fleet]) -> list[Waiting]:
     """Canaries that a person has to look at: held by something else than time, or free to go on."""
     found = []
@@ -126,4 +143,22 @@ def _monitor(fleets: QuerySet[Fleet]) -> list[Waiting]:
         )
         for row in rows.filter(Exists(live)).select_related("fleet")
         if row.fleet is not None
+    ]
+
+
+def _fell_back(fleets: QuerySet[Fleet]) -> list[Waiting]:
+    """Fleets that the console itself has sent back to Flat-LB, for as long as that is what is live."""
+    rows = Rollout.objects.filter(
+        state=Rollout.State.ACTIVE, kind=Rollout.Kind.FALLBACK, started_by=None, fleet__in=fleets
+    )
+    return [
+        Waiting(
+            "monitor",
+            row.fleet.slug,
+            f"the monitor sent {row.fleet} back to Flat-LB from {row.incumbent}: find out why before a plan goes live",
+            row.activated_at or row.created_at,
+            reverse("fleet-timeline", args=[row.fleet.slug]),
+        )
+        for row in rows.select_related("fleet", "incumbent").defer("incumbent__summary", "incumbent__parameters")
+        if row.incumbent is not None
     ]

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from django import forms
-from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
@@ -339,3 +339,12 @@ class WebhookForm(Styled):
         chosen.queryset, chosen.required = fleets, not everywhere
         if not everywhere:
             chosen.empty_label = None
+
+
+class PasswordForm(PasswordChangeForm):
+    """Django's, in the clothes of the console."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            field.widget.attrs["class"] = "form-control"

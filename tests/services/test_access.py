@@ -365,3 +365,17 @@ def test_what_waits_elsewhere_is_not_told_to_a_token_of_one_fleet(cast, fleet, o
     client = APIClient(headers={"Authorization": f"Token {secret}"})
     assert client.get("/api/v1/waiting/").json() == []
     assert client.post("/api/v1/audit-checkpoints/").status_code == 403
+
+
+def test_a_person_changes_their_password_and_the_trail_says_so_without_it(client, cast):
+    client.force_login(cast.ada)
+    wrong = {"old_password": "x", "new_password1": "a brand new phrase", "new_password2": "a brand new phrase"}
+    client.post("/password/", wrong)
+    assert again(cast.ada).check_password(make.PASSWORD)
+    client.post("/password/", {**wrong, "old_password": make.PASSWORD})
+    assert again(cast.ada).check_password("a brand new phrase")
+    event = AuditEvent.objects.get(action="account.password_changed")
+    assert (event.actor_name, event.before, event.after) == ("ada", {}, {})
+    short = {"old_password": "a brand new phrase", "new_password1": "short", "new_password2": "short"}
+    client.post("/password/", short)
+    assert again(cast.ada).check_password("a brand new phrase")

@@ -57,7 +57,8 @@ def test_a_paused_canary_and_one_whose_step_is_over_wait_for_operators(cast):
 
 def test_an_emergency_waits_for_a_review_by_somebody_else(cast, fleet):
     row = emergencies.open_emergency(acting_user=cast.grace, fleet=fleet, reason="the router lost its tables")
-    assert kinds(cast.hopper) == []
+    assert kinds(cast.hopper) == kinds(cast.root) == ["emergency"]
+    assert kinds(cast.grace) == kinds(cast.linus) == []
     emergencies.close_emergency(acting_user=cast.grace, emergency=row)
     assert kinds(cast.hopper) == kinds(cast.root) == ["review"]
     assert kinds(cast.grace) == []
@@ -104,3 +105,13 @@ def test_page_count_and_api_show_the_same(client, cast, fleet):
     client.force_login(cast.vera)
     assert "Nothing waits for you" in client.get("/inbox/").content.decode()
     assert client.get("/inbox/count/").content.decode().strip() == ""
+
+
+def test_a_fleet_that_the_monitor_sent_back_waits_until_another_plan_is_live(cast, fleet):
+    plan = make.active_plan(cast, fleet)
+    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="by a person, who knows why")
+    assert kinds(cast.linus) == []
+    rollouts.roll_back(acting_user=cast.linus, fleet=fleet, plan=plan, reason="it was the network")
+    rollouts.fall_back(acting_user=None, fleet=fleet, reason="p99 above its limit")
+    assert kinds(cast.linus) == ["monitor"]
+    assert str(plan) in waiting_for_me(cast.linus)[0].text

@@ -41,6 +41,8 @@ def test_what_was_live_at_a_moment_and_who_let_it(client, cast, fleet):
     )
     assert page.status_code == 200
     assert "p99 is rising" in page.content.decode()
+    early = client.get(f"/fleets/{fleet.slug}/timeline/", {"at": f"{before - dt.timedelta(days=1):%Y-%m-%dT%H:%M:%S}"})
+    assert early.context["events"] == []
     assert client.get(f"/fleets/{fleet.slug}/timeline/", {"at": "yesterday"}).status_code == 400
 
 

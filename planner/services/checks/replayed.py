@@ -182,7 +182,13 @@ def trace_measured(evidence: Evidence, live: Live) -> Judgement:
             "The requests were synthesised from the rates: this fleet's policy wants a measured trace.",
             numbers,
         )
-    return Judgement(PASS, describe_synthetic(made) if made else "The requests are those of a trace.", numbers)
+    if made:
+        return Judgement(PASS, describe_synthetic(made), numbers)
+    if evidence["workload"]["simulated"]:
+        if not evidence["policy"]["accept_simulated"]:
+            return Judgement(MISSING, "The trace was generated: this fleet's policy wants a measured one.", numbers)
+        return Judgement(PASS, "Simulated: the trace was generated, which this fleet's policy accepts.", numbers)
+    return Judgement(PASS, "The requests are those of a measured trace.", numbers)
 
 
 @check(item=3, name="none-refused", title="Every request fits a cache", needs="replay")

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET
 from planner.errors import Invalid
 from planner.models import Approval, GateEvaluation, Plan, Waiver
 from planner.selectors.evidence_page import evidence_page
+from planner.selectors.fleet_page import header
 from planner.services import comments, reviews, rights, waivers
 from planner.services.waivers import ALIVE
 from planner.web.doors import act, action, expected_version, find_plan, person, text
@@ -61,7 +62,9 @@ def evidence(request: HttpRequest, slug: str, number: int, pk: int) -> HttpRespo
     latest = found.gate_evaluations.order_by("-id").first()
     over = found.state not in JUDGED
     changed = [] if over or latest is None else reviews.changed_since(found, evaluation)
-    return render(request, "plans/evidence.html", {**context, "is_over": over, "changed": changed})
+    # The way back stands on top of this page too; all below it is as it was.
+    context |= {**header(found.fleet), "is_over": over, "changed": changed}
+    return render(request, "plans/evidence.html", context)
 
 
 @action

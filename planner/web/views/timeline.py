@@ -34,7 +34,7 @@ def timeline(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             status = 400
     moment = asked or timezone.now()
-    events, more = governing_events(fleet, before)
+    events, more = governing_events(fleet, before, asked)
     context: dict[str, Any] = {
         "form": form,
         "asked": asked,
