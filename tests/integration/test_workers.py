@@ -44,6 +44,7 @@ def large_workload(cast, fleet, keys=600_000):
 
 def test_from_a_click_to_a_finished_plan_and_replay(client, cast, fleet):
     with Worker():
+        make.hear(fleet)  # the gate asks whether routers report and somebody watches
         job = order(client, cast, fleet, replay=make.REPLAY)
         wait_for(lambda: state_of(job) == "succeeded", 20, "build")
         done = client.get(f"{API}/jobs/{job}/").json()

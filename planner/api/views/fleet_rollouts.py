@@ -53,7 +53,7 @@ class FleetRollouts(ReadViewSet):
         # The action itself is known only after parsers and renderers were chosen.
         return "fall_back" in (getattr(self, "action_map", None) or {}).values()
 
-    @extend_schema(request=ReasonInput, responses={200: RolloutSerializer})
+    @extend_schema(request={"application/json": ReasonInput}, responses={200: RolloutSerializer})
     @action(detail=True, methods=["post"], url_path="fall-back")
     def fall_back(self, request: Request, slug: str) -> Response:
         """Send all traffic by Flat-LB, now. Safe to repeat; needs no worker and no broker, and no freeze stops it.
