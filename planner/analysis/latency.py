@@ -153,7 +153,7 @@ class LatencySketch:
             return NotImplemented
         return self.zero == other.zero and np.array_equal(self.counts, other.counts)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
     @property
     def n(self) -> int:

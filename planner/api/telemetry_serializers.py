@@ -99,7 +99,7 @@ class DestinationReport(Strict):
     prompt_tokens = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)
     cached_tokens = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)
     # Names of the report, which shadow properties of the serializer's class and nothing of its instances.
-    errors = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)  # type: ignore[assignment]
+    errors = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)  # type: ignore[assignment]  # the name of the contract, which DRF uses otherwise
     latency = SketchField(required=False, help_text="End to end, of the requests that were answered")
     sample_s = serializers.ListField(
         child=FiniteFloat(min_value=0, max_value=LARGEST_S),
@@ -115,7 +115,7 @@ class ArmReport(Strict):
 
 
 class TelemetryInput(Strict):
-    source = serializers.CharField(  # type: ignore[assignment]
+    source = serializers.CharField(  # type: ignore[assignment]  # the name of the contract, which DRF uses otherwise
         max_length=MAX_SOURCE_CHARS, trim_whitespace=False, help_text="The router, by a name that it keeps"
     )
     table_version = serializers.IntegerField(

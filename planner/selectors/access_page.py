@@ -18,8 +18,8 @@ def accounts_page() -> dict[str, Any]:
     users = list(User.objects.prefetch_related("groups__fleet_role__fleet").order_by("username")[:ROWS])
     for user in users:
         held = list(user.groups.all())
-        user.on_all = [g.name for g in held if not hasattr(g, "fleet_role")]  # type: ignore[attr-defined]
-        user.on_one = [g.fleet_role for g in held if hasattr(g, "fleet_role")]  # type: ignore[attr-defined]
+        user.on_all = [g.name for g in held if not hasattr(g, "fleet_role")]  # type: ignore[attr-defined]  # set for the page alone
+        user.on_one = [g.fleet_role for g in held if hasattr(g, "fleet_role")]  # type: ignore[attr-defined]  # set for the page alone
     return {"accounts": users, "shared": shared_addresses()}
 
 
