@@ -36,7 +36,7 @@ SELECT (%s)[1 + n %% {fleets}], (ARRAY['replay.started', 'replay.finished', 'pla
     'plan.ordered', 'gate.evaluated', 'rollout.advanced'])[1 + n %% 7], 'person-' || n %% 50, '', 'request-' || n,
     'plan', n %% 1000, 'Plan ' || n %% 1000, '{{"weight": 0.1, "state": "canary"}}'::jsonb,
     jsonb_build_object('weight', 0.5, 'state', 'canary', 'table_version', n), '', '',
-    now() - (interval '1 year') * (1 - n / {events}.0)
+    now() - (interval '365 days') * (1 - n / {events}.0)
 FROM generate_series(1, {events}) AS n
 """
 CHAIN = """
@@ -44,8 +44,10 @@ DO $$
 DECLARE
     e planner_auditevent%ROWTYPE; place BIGINT; earlier TEXT; this TEXT;
 BEGIN
-    SELECT position, digest INTO place, earlier FROM planner_auditlink ORDER BY position DESC LIMIT 1;
-    FOR e IN SELECT * FROM planner_auditevent WHERE id > (SELECT max(event_id) FROM planner_auditlink) ORDER BY id LOOP
+    DELETE FROM planner_auditlink;
+    place := 0;
+    earlier := repeat('0', 64);
+    FOR e IN SELECT * FROM planner_auditevent ORDER BY id LOOP
         place := place + 1;
         this := encode(sha256(convert_to(earlier || {text}, 'UTF8')), 'hex');
         INSERT INTO planner_auditlink (position, event_id, previous, digest) VALUES (place, e.id, earlier, this);
@@ -69,6 +71,8 @@ def fill(fleet_ids: list[int]) -> None:
 
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
+        # The fleets are a year and a day old then: time goes forward in the chain.
+        cursor.execute("UPDATE planner_auditevent SET created_at = now() - interval '366 days'")
         cursor.execute(INSERT.format(fleets=FLEETS, events=EVENTS), [fleet_ids])
         cursor.execute(CHAIN.replace("{text}", event_text("e", "place")))
     with connection.cursor() as cursor:
