@@ -45,7 +45,7 @@ def test_without_telemetry_it_says_how_to_report(client, cast, fleet):
 def test_minutes_routers_and_verdicts_are_read_without_javascript(client, cast, fleet):
     report(cast, fleet, ago=2, requests=1_200, p99_s=2.0)
     report(cast, fleet, requests=600, errors=6)
-    monitor.watch_fleet(fleet)
+    monitor.watch_fleet(fleet, now=minute(0) + dt.timedelta(seconds=20))
     text = page(client, cast)
     assert text.count('<th scope="row">incumbent</th>') == 2
     assert "80.0%" in text  # hit rate
@@ -60,7 +60,7 @@ def test_simulated_traffic_is_labelled_wherever_it_is_shown(client, cast):
     fleet = make.make_fleet(cast, "alpha", accept_simulated=True, simulated_traffic=True)
     make.make_workload(cast, fleet)
     call_command("simulate_traffic", "--fleet", "alpha", "--minutes", "2", "--user", "linus")
-    monitor.watch_fleet(fleet)
+    monitor.watch_fleet(fleet, now=minute(0) + dt.timedelta(seconds=20))
     text = page(client, cast)
     assert "Nothing serves here" in text
     assert text.count("≈</span> simulated") >= 5  # page, monitor, router, check, table
