@@ -10,7 +10,7 @@ from dash.exceptions import PreventUpdate
 
 from dashboards import arms
 from dashboards.cards import card
-from dashboards.mounting import EmbeddedDash
+from dashboards.mounting import embedded
 from planner.models import Fleet
 from planner.selectors.live_page import live_data
 
@@ -18,21 +18,7 @@ PREFIX = "/charts/live/"
 PAGE = re.compile(r"^/fleets/(?P<slug>[-\w]+)/live/?$")
 EVERY_MS = 30_000
 
-app = EmbeddedDash(
-    "live_charts",
-    requests_pathname_prefix=PREFIX,
-    routes_pathname_prefix=PREFIX,
-    csrf_token_name="csrftoken",  # noqa: S106 - the name of a cookie
-    csrf_header_name="X-CSRFToken",
-    serve_locally=True,
-    include_assets_files=False,
-    update_title="",
-    add_log_handler=False,
-    use_async=False,  # callbacks read by the ORM, which refuses to run inside an event loop
-)
-
-# An error of a callback is Django's to log and answer, as any other.
-app.server.config["PROPAGATE_EXCEPTIONS"] = True
+app = embedded("live_charts", PREFIX)
 
 CHARTS = {"hit-rate": arms.hit_rate, "p99": arms.p99, "errors": arms.errors, "imbalance": arms.imbalance,
           "load": arms.load}  # fmt: skip

@@ -53,6 +53,25 @@ class EmbeddedDash(Dash):
         }
 
 
+def embedded(name: str, prefix: str) -> EmbeddedDash:
+    """An app whose requests come to addresses that begin with `prefix`."""
+    app = EmbeddedDash(
+        name,
+        requests_pathname_prefix=prefix,
+        routes_pathname_prefix=prefix,
+        csrf_token_name="csrftoken",  # noqa: S106 - the name of a cookie
+        csrf_header_name="X-CSRFToken",
+        serve_locally=True,
+        include_assets_files=False,
+        update_title="",
+        add_log_handler=False,
+        use_async=False,  # callbacks read by the ORM, which refuses to run inside an event loop
+    )
+    # An error of a callback is Django's to log and answer, as any other.
+    app.server.config["PROPAGATE_EXCEPTIONS"] = True
+    return app
+
+
 def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
     """Hand the request to the Dash app: 401 without sign-in, 404 for what Dash never asks for."""
     if not request.user.is_authenticated:

@@ -11,7 +11,7 @@ from dash.exceptions import PreventUpdate
 
 from dashboards import figures, ladder, recovery
 from dashboards.cards import card
-from dashboards.mounting import EmbeddedDash
+from dashboards.mounting import embedded
 from planner.selectors.plan_page import chart_data
 from planner.selectors.policy_names import CANDIDATE
 
@@ -19,21 +19,7 @@ PREFIX = "/charts/plan/"
 PAGE = re.compile(r"^/fleets/(?P<slug>[-\w]+)/plans/(?P<number>\d+)/?$")
 REPLAY = re.compile(r"[?&]replay=(?P<pk>\d{1,9})(?:&|$)")
 
-app = EmbeddedDash(
-    "plan_charts",
-    requests_pathname_prefix=PREFIX,
-    routes_pathname_prefix=PREFIX,
-    csrf_token_name="csrftoken",  # noqa: S106 - the name of a cookie
-    csrf_header_name="X-CSRFToken",
-    serve_locally=True,
-    include_assets_files=False,
-    update_title="",
-    add_log_handler=False,
-    use_async=False,  # callbacks read by the ORM, which refuses to run inside an event loop
-)
-
-# An error of a callback is Django's to log and answer, as any other.
-app.server.config["PROPAGATE_EXCEPTIONS"] = True
+app = embedded("plan_charts", PREFIX)
 
 
 # Charts over all loads, and charts at one of them.

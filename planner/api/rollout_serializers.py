@@ -73,7 +73,7 @@ class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
 
     def to_representation(self, instance: models.Rollout) -> dict[str, Any]:
         """With where it stands, which is found once; `freezes` of the context are the open ones."""
-        instance.standing = rollout_state(instance, self.context.get("freezes"))  # type: ignore[attr-defined]  # set for the page alone
+        instance.standing = rollout_state(instance, self.context.get("freezes"))  # type: ignore[attr-defined]  # kept for the fields that read it
         return super().to_representation(instance)
 
 
