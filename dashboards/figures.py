@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from dashboards.look import FAINT, INK, colour_of, frame
-from planner.selectors.policy_names import CANDIDATE, policy_name
+from planner.selectors.replays.policy_names import CANDIDATE, policy_name
 
 Figure = dict[str, Any]
 # Pixels of one panel of the load bars: of all of it, of its title, and of what is left free below it.

@@ -7,7 +7,7 @@ from math import log10
 from typing import Any
 
 from dashboards.look import INK, LIMIT, colour_of, frame, look_of
-from planner.selectors.policy_names import policy_name
+from planner.selectors.replays.policy_names import policy_name
 
 Figure = dict[str, Any]
 # Pixels of the p99 plot, of one row of capacities below it, and of the axis and the legend around both.

@@ -12,16 +12,14 @@ from dash.exceptions import PreventUpdate
 from dashboards import figures, ladder, recovery
 from dashboards.cards import card
 from dashboards.mounting import embedded
-from planner.selectors.plan_page import chart_data
-from planner.selectors.policy_names import CANDIDATE
+from planner.selectors.plans.page import chart_data
+from planner.selectors.replays.policy_names import CANDIDATE
 
 PREFIX = "/charts/plan/"
 PAGE = re.compile(r"^/fleets/(?P<slug>[-\w]+)/plans/(?P<number>\d+)/?$")
 REPLAY = re.compile(r"[?&]replay=(?P<pk>\d{1,9})(?:&|$)")
 
 app = embedded("plan_charts", PREFIX)
-
-
 # Charts over all loads, and charts at one of them.
 OVER_LOADS = ("hit-rate", "request-hit-rate", "p99", "imbalance", "busy-imbalance")
 AT_LOAD = ("chain", "recovery", "load-bars")

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from dashboards.look import FAINT, INK, LIMIT, colour_of, frame, look_of
-from planner.selectors.policy_names import policy_name
+from planner.selectors.replays.policy_names import policy_name
 
 Figure = dict[str, Any]
 

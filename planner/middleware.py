@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 
 from planner import context
-from planner.services import rights
+from planner.selectors.access import rights
 
 
 class HealthMiddleware:

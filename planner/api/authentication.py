@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from planner import context
 from planner.models import ApiToken
-from planner.services import tokens
+from planner.services.access import tokens
 
 
 class TokenAuthentication(BaseAuthentication):

@@ -21,7 +21,7 @@ from planner.api.parsers import ShallowJSONParser
 from planner.api.storable import unstorable
 from planner.errors import StaleVersion
 from planner.models import ApiToken, IdempotencyRecord, Job
-from planner.services import rights
+from planner.selectors.access import rights
 
 CSRF_FIELD = "csrfmiddlewaretoken"
 

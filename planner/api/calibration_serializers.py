@@ -9,7 +9,7 @@ from rest_framework import serializers
 from planner import models
 from planner.api.fields import FiniteFloat
 from planner.api.serializers import FleetField
-from planner.services.fits import MAX_NAME_CHARS
+from planner.services.calibrations.fits import MAX_NAME_CHARS
 from planner.simulation.knee import KNEES
 
 

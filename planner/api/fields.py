@@ -7,7 +7,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from planner.services.destination_rules import is_number
+from planner.services.fleets.destination_rules import is_number
 
 
 class FiniteFloat(serializers.FloatField):

@@ -8,7 +8,7 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from planner.models import ApiToken, Fleet
-from planner.services import rights
+from planner.selectors.access import rights
 
 if TYPE_CHECKING:  # DRF's views import this module while they load
     from rest_framework.views import APIView

@@ -12,10 +12,10 @@ from rest_framework import serializers
 from planner import models
 from planner.api.fields import FiniteFloat
 from planner.routing import POLICIES
-from planner.selectors.job_progress import elapsed_s, eta_s
-from planner.services.policy_parameters import known_parameters
-from planner.services.replay_events import KINDS, MAX_FACTOR
-from planner.services.replay_options import ARRIVALS, MAX_LOAD_RPS, MAX_ROUNDS, MIN_LOAD_RPS
+from planner.selectors.jobs.progress import elapsed_s, eta_s
+from planner.services.replays.events import KINDS, MAX_FACTOR
+from planner.services.replays.options import ARRIVALS, MAX_LOAD_RPS, MAX_ROUNDS, MIN_LOAD_RPS
+from planner.services.replays.policy_parameters import known_parameters
 
 SHARE = "a share of the arrivals' span, 0 the first and 1 the last arrival: the same moment at every load"
 

@@ -8,10 +8,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from planner import models
-from planner.selectors.evidence_page import evidence_address
-from planner.services.checks import FAIL, MISSING, PASS
-from planner.services.comments import MOST_CHARS
-from planner.services.waivers import MOST_REASON
+from planner.checklist import FAIL, MISSING, PASS
+from planner.selectors.gate.page import evidence_address
+from planner.services.reviews.comments import MAX_COMMENT_CHARS
+from planner.services.reviews.waivers import MOST_REASON
 
 
 class WaiverOfCheck(serializers.Serializer[Any]):
@@ -120,7 +120,7 @@ class WithdrawInput(serializers.Serializer[Any]):
 
 
 class CommentInput(serializers.Serializer[Any]):
-    text = serializers.CharField(max_length=MOST_CHARS)
+    text = serializers.CharField(max_length=MAX_COMMENT_CHARS)
 
 
 class WaiverInput(serializers.Serializer[Any]):

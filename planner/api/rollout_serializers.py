@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from planner import models
 from planner.api.serializers import FleetField, PlanOnlyInput
-from planner.selectors.rollout_state import rollout_state
+from planner.selectors.rollouts.queries import rollout_state
 
 
 class RolloutStepSerializer(serializers.ModelSerializer[models.RolloutStep]):

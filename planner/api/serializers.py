@@ -13,10 +13,10 @@ from planner.api.replay_serializers import ReplayOptions
 from planner.api.tenant_slots import SlotsOfTenants, refuse_strays
 from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
 from planner.routing.admission import ADMISSIONS
-from planner.services import rights
-from planner.services.destination_rules import MAX_NAME_CHARS, MAX_URL_CHARS
-from planner.services.fleet_policy import POLICY_FIELDS
-from planner.services.plan_options import MOST_TOKENS
+from planner.selectors.access import rights
+from planner.services.fleets.destination_rules import MAX_NAME_CHARS, MAX_URL_CHARS
+from planner.services.fleets.policy import POLICY_FIELDS
+from planner.services.plans.options import MOST_TOKENS
 
 
 class DestinationSerializer(serializers.ModelSerializer[models.Destination]):

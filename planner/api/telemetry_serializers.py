@@ -11,7 +11,7 @@ from planner import models
 from planner.analysis.latency import FIRST, FORMAT, LARGEST_S, LAST
 from planner.api.fields import FiniteFloat
 from planner.api.replay_serializers import Strict
-from planner.services.telemetry_payload import MAX_SOURCE_CHARS, MOST
+from planner.services.telemetry.payload import MAX_SOURCE_CHARS, MOST
 
 MOST_DESTINATIONS = 10_000
 MOST_SAMPLES = 100_000

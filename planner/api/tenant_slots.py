@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.fields import empty
 
-from planner.services.plan_options import MOST_SLOTS
+from planner.services.plans.options import MOST_SLOTS
 
 FIELDS = ("tenant_quota", "tenant_floor")
 

@@ -10,7 +10,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from planner.services.audit import ACTIONS
+from planner.services.audit.events import ACTIONS
 
 register = template.Library()
 

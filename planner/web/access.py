@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 
 from planner.errors import NotAllowed
 from planner.models import Fleet
-from planner.services import rights
+from planner.selectors.access import rights
 
 
 def fragment(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

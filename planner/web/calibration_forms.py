@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from planner.models import Fleet, Workload
-from planner.services.fits import MAX_NAME_CHARS
+from planner.services.calibrations.fits import MAX_NAME_CHARS
 from planner.simulation.knee import KNEES
 from planner.web.forms import NumberList, Styled
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from planner.models import BreakGlass, Fleet
-from planner.services import rights
+from planner.selectors.access import rights
 
 
 class May:

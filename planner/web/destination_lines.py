@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.core.exceptions import ValidationError
 
 from planner.errors import Invalid
-from planner.services.destination_rules import NewDestination, check_destination, speed_of
+from planner.services.fleets.destination_rules import NewDestination, check_destination, speed_of
 
 DESTINATIONS_HELP = (
     "One a line: name, blank, URL, such as d00 http://10.0.0.1:8000. A speed may follow after another blank; "

@@ -18,8 +18,8 @@ from django.views.decorators.http import require_POST
 from planner.errors import Invalid, NotAllowed, Refused, StaleVersion
 from planner.ingest import ImportProblem
 from planner.models import Fleet, Plan
-from planner.selectors.fleet_page import header
-from planner.services.cool_down import cooling_down_until
+from planner.selectors.fleets.page import header
+from planner.selectors.monitoring.cool_down import cooling_down_until
 
 STALE = "It was changed by somebody else while you were reading. This page shows it as it is now; please look again."
 

@@ -14,9 +14,9 @@ from django.db.models import QuerySet
 from planner.errors import Invalid
 from planner.ingest import FORMATS
 from planner.models import ApiToken, Fleet, Webhook
-from planner.services.audit import ACTIONS
-from planner.services.destination_rules import NewDestination, speed_of
-from planner.services.fleets import profile_names
+from planner.services.audit.events import ACTIONS
+from planner.services.fleets.destination_rules import NewDestination, speed_of
+from planner.services.fleets.engines import profile_names
 from planner.web.destination_lines import DESTINATIONS_HELP, destination_lines
 
 

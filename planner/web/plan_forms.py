@@ -8,7 +8,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from planner.models import Calibration, Fleet, Plan, Rollout, Workload
-from planner.services.plan_options import DEFAULT_IMBALANCE_FACTOR
+from planner.services.plans.options import DEFAULT_IMBALANCE_FACTOR
 from planner.web.forms import NumberList, Styled
 
 SCRATCH = "from scratch"

@@ -10,10 +10,10 @@ from django.core.exceptions import ValidationError
 
 from planner.models import CANDIDATE, Plan
 from planner.routing import POLICIES
-from planner.selectors.policy_names import policy_name
-from planner.services.policy_parameters import known_parameters
-from planner.services.replay_lines import gathered, read_fault, read_parameter
-from planner.services.replay_options import ARRIVALS, DEFAULT_POLICIES, MAX_ROUNDS
+from planner.selectors.replays.policy_names import policy_name
+from planner.services.replays.option_lines import gathered, read_fault, read_parameter
+from planner.services.replays.options import ARRIVALS, DEFAULT_POLICIES, MAX_ROUNDS
+from planner.services.replays.policy_parameters import known_parameters
 from planner.web.forms import NumberList, Styled
 
 ARRIVAL_NAMES = {

@@ -20,7 +20,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from planner.models import FleetRole
-from planner.services import access, audit, rights
+from planner.selectors.access import rights
+from planner.services.access import roles
+from planner.services.audit.events import record_event
 
 log = structlog.get_logger(__name__)
 
@@ -39,14 +41,14 @@ class SingleSignOn(DefaultSocialAccountAdapter):
     def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: dict[str, Any]) -> User:
         """Whoever is called as the console itself at the provider is called otherwise here."""
         user: User = super().populate_user(request, sociallogin, data)
-        if user.username.lower() in access.RESERVED:
+        if user.username.lower() in roles.RESERVED:
             user.username = f"{user.username}-person"
         return user
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
         """The first sign-in makes the account, and is part of the trail."""
         user: User = super().save_user(request, sociallogin, form)
-        audit.record("account.created", acting_user=None, fleet=None, subject=user, after={"by": "single sign-on"})
+        record_event("account.created", acting_user=None, fleet=None, subject=user, after={"by": "single sign-on"})
         return user
 
     def on_authentication_error(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
@@ -67,7 +69,7 @@ def renew_roles(sender: Any, request: HttpRequest, user: User, **kwargs: Any) ->
         known = _role_names()
         held = set(user.groups.values_list("name", flat=True)) & known
         wanted &= known
-        if "admin" in held - wanted and access.is_last_admin(user):
+        if "admin" in held - wanted and roles.is_last_admin(user):
             log.warning("last_admin_kept", username=user.get_username())
             wanted.add("admin")
         for action, names in (("access.granted", wanted - held), ("access.taken", held - wanted)):
@@ -77,7 +79,7 @@ def renew_roles(sender: Any, request: HttpRequest, user: User, **kwargs: Any) ->
                     user.groups.add(group)
                 else:
                     user.groups.remove(group)
-                audit.record(
+                record_event(
                     action,
                     acting_user=None,
                     fleet=role.fleet if role else None,

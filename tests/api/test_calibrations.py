@@ -5,7 +5,7 @@ import io
 import pytest
 
 from planner.models import Calibration, Job, ServingProfile
-from planner.tasks import run_calibration, run_fit
+from planner.tasks import run_job
 from tests import factories as make
 from tests.services.test_calibrate_commands import SWEEP, TIMED
 
@@ -32,7 +32,7 @@ def test_a_simulated_calibration_answers_202_and_its_job_names_the_result(client
     assert (shown["kind"], shown["state"], shown["done"], shown["payload"]["knee"]) == (
         "calibrate", "queued", 0, "chord",
     )  # fmt: skip
-    run_calibration(job.pk)
+    run_job(job.pk)
     shown = client.get(f"{API}/jobs/{job.pk}/").json()
     assert (shown["state"], shown["done"]) == ("succeeded", shown["total"])
     made = client.get(f"{API}/calibrations/{shown['result']['calibration']}/").json()
@@ -90,7 +90,7 @@ def test_constants_are_fitted_by_a_job_and_listed_with_what_they_came_from(clien
     answer = clients.ada.post(url, {"name": "mine"})
     assert answer.status_code == 202
     problem(clients.ada.post(url, {"name": "mine too"}), 409, "conflict")
-    run_fit(answer.json()["job"])
+    run_job(answer.json()["job"])
     job = clients.ada.get(answer.json()["job_url"]).json()
     assert job["state"] == "succeeded"
     [profile] = clients.vera.get(url).json()["results"]

@@ -6,7 +6,8 @@ import pytest
 from django.test import override_settings
 
 from planner.models import AuditEvent, Calibration, Destination, Fleet, Plan
-from planner.services import fleets, rollouts
+from planner.services.fleets import fleets
+from planner.services.rollouts import freezes
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +77,7 @@ WRITES = {
 @pytest.mark.parametrize(("path", "scope"), WRITES.items())
 def test_a_write_asks_for_exactly_one_scope(clients, cast, fleet, path, scope, problem):
     plan, job = make.order_plan(cast, fleet)
-    freeze = rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+    freeze = freezes.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
     rows = {"calibration": plan.calibration_id, "rollout": fleet.rollouts.get().pk, "freeze": freeze.pk}
     url = API + path.format(plan=plan.pk, fleet=fleet.slug, job=job.pk, **rows)
     without = [s for s in ("read", "ingest", "plan", "deploy", "route") if s != scope]

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.models import Job, Study
-from planner.tasks import run_study
+from planner.tasks import run_job
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +76,7 @@ def test_a_study_is_ordered_run_and_read(clients, cast, plan, problem):
     assert (job.kind, ordered.json()["plan"]) == ("study", plan.pk)
     assert ordered["Location"] == ordered.json()["job_url"] == f"http://testserver/api/v1/jobs/{job.pk}/"
     problem(token.post(address), 409, "conflict")
-    run_study(job.pk)
+    run_job(job.pk)
     study = clients.vera.get(address).json()
     assert (study["plan"], study["kind"], study["created_by"]) == (plan.pk, "sensitivity", "ada")
     assert len(study["results"]["settings"]) == 125

@@ -10,7 +10,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from planner.models import Job, ReplayCell, Rollout
-from planner.tasks import build_plan, run_calibration, run_cell
+from planner.tasks import run_cell, run_job
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +37,7 @@ def mooncake_jsonl(requests=1_500, keys=60):
 def work() -> None:
     """Do what the workers do, in this process, until nothing is open."""
     for job in Job.objects.filter(state="queued", kind="build_plan"):
-        build_plan(job.pk)
+        run_job(job.pk)
     while cell := ReplayCell.objects.filter(state="queued").first():
         run_cell(cell.replay_id)
 
@@ -73,7 +73,7 @@ def test_from_a_file_to_an_active_plan_and_back_to_flat_lb(clients, cast, fleet,
     assert bool(workload["trace_digest"]) != rates_alone
 
     sweep = post("/calibrations/simulate/", {"fleet": fleet.slug, "workload": workload["id"]}, 202).json()
-    run_calibration(sweep["job"])
+    run_job(sweep["job"])
     simulated = get(f"/jobs/{sweep['job']}/").json()["result"]["calibration"]
     assert get(f"/calibrations/{simulated}/").json()["source"] == "simulated"
     figures = {"fleet": fleet.slug, "q_cap": 8, "slots_measured": 60, "points": [{"load_rps": 4, "p99_s": 1.2}]}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.services import tokens
+from planner.services.access import tokens
 from tests import factories as make
 from tests.integration.console import Console
 

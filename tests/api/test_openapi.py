@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from cacheroute_web.wsgi import application
-from planner.services import tokens
+from planner.services.access import tokens
 from tests import factories as make
 
 SNAPSHOT = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"

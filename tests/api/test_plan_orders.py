@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 import pytest
 
 from planner.models import Plan
-from planner.tasks import build_plan
+from planner.tasks import run_job
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +28,7 @@ def order(clients, cast, fleet):
 
 def built(response):
     assert response.status_code == 202, response.content
-    build_plan(response.json()["job"])
+    run_job(response.json()["job"])
     return Plan.objects.get(pk=response.json()["plan"])
 
 

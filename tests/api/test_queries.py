@@ -6,9 +6,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from planner.models import AuditCheckpoint, DriftCheck, Freeze, TelemetryWindow, Waiver
-from planner.services import comments, gates, studies, tokens, webhooks
-from planner.services.fleets import change_policy
-from planner.tasks import run_study
+from planner.services.access import tokens
+from planner.services.fleets.fleets import change_policy
+from planner.services.gate import evaluations
+from planner.services.plans import studies
+from planner.services.reviews import comments
+from planner.services.webhooks import webhooks
+from planner.tasks import run_job
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -45,7 +49,9 @@ def grown():
         _copy(fleet.plans.latest("id").replays.first(), finished_at=timezone.now())
 
     def gate_evaluations(cast, fleet, n):
-        gates.evaluate_gate(acting_user=cast.ada, plan=fleet.plans.filter(state="approved", kind="cacheroute").get())
+        evaluations.evaluate_gate(
+            acting_user=cast.ada, plan=fleet.plans.filter(state="approved", kind="cacheroute").get()
+        )
 
     def approvals(cast, fleet, n):
         approval = fleet.plans.filter(state="approved", kind="cacheroute").get().approvals.first()
@@ -152,7 +158,7 @@ def _plan_of(cast, fleet, destinations, keys):
     rates = make.import_rates(cast, fleet, "key,rate\n" + "".join(f"k{n},{1 + 1 / (n + 1)}\n" for n in range(keys)))
     plan = make.built_plan(cast, fleet, workload=rates, incumbent=make.built_plan(cast, fleet, workload=rates))
     job = studies.order_study(acting_user=cast.ada, plan=plan)
-    run_study(job.pk)
+    run_job(job.pk)
     return plan
 
 

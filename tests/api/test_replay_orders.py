@@ -3,7 +3,7 @@
 import pytest
 
 from planner.models import Job, Replay
-from planner.services import cells
+from planner.services.replays import cells
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db

@@ -6,7 +6,8 @@ import pytest
 from django.utils import timezone
 
 from planner.models import Approval, Plan, Waiver
-from planner.services import reviews, waivers
+from planner.services.reviews import waivers
+from planner.services.reviews.submissions import submit_plan
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -85,7 +86,7 @@ def test_an_approval_shows_how_long_it_holds_and_is_withdrawn_by_its_giver_only(
 def test_neither_an_administrator_nor_their_token_gets_past_the_second_person(clients, cast, fleet, problem):
     root = cast.root
     plan = make.replayed_plan(cast, fleet)
-    plan = reviews.submit_plan(acting_user=root, plan=plan)
+    plan = submit_plan(acting_user=root, plan=plan)
     path = f"/plans/{plan.pk}/approve/"
     problem(post(clients.root, path, decision(plan), **tag(plan)), 403, "second-person")
     token = clients.token(cast.grace)

@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from planner.errors import Conflict
 from planner.models import AuditEvent, Fleet, Publication, Rollout
-from planner.services import rollouts
+from planner.services.rollouts import freezes
+from planner.services.rollouts.starts import fire_schedules, reschedule_rollout, start_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -104,8 +105,8 @@ def test_of_many_starts_on_one_fleet_one_is_made(clients, cast, stepped):
 def test_a_schedule_that_two_beats_fire_starts_once_whatever_else_happens(cast, stepped):
     plan = make.approved_plan(cast, stepped)
     later = timezone.now() + timezone.timedelta(hours=1)
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=later)
-    fired = at_once(*[lambda: rollouts.fire_schedules(now=later) for _ in range(4)])
+    rollout = start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=later)
+    fired = at_once(*[lambda: fire_schedules(now=later) for _ in range(4)])
     assert sorted(len(rows) for rows in fired) == [0, 0, 0, 1]
     assert Rollout.objects.get(pk=rollout.pk).state == "canary"
     assert AuditEvent.objects.filter(action="rollout.started").count() == 1
@@ -116,16 +117,16 @@ def test_a_schedule_that_two_beats_fire_starts_once_whatever_else_happens(cast, 
 def test_a_schedule_is_moved_while_it_fires(cast, stepped, attempt):
     plan = make.approved_plan(cast, stepped)
     first, later = (timezone.now() + timezone.timedelta(hours=h) for h in (1, 5))
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=first)
+    rollout = start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=first)
 
     def move():
         try:
-            rollouts.reschedule_rollout(acting_user=cast.grace, rollout=rollout, scheduled_for=later)
+            reschedule_rollout(acting_user=cast.grace, rollout=rollout, scheduled_for=later)
         except Conflict:
             return "late"
         return "moved"
 
-    fired, moved = at_once(lambda: rollouts.fire_schedules(now=first), move)
+    fired, moved = at_once(lambda: fire_schedules(now=first), move)
     rollout.refresh_from_db()
     # Who was first decides: moved and still scheduled, or started and not moved.
     assert (moved, rollout.state, len(fired)) in (("moved", "scheduled", 0), ("late", "canary", 1))
@@ -138,7 +139,7 @@ def test_after_a_freeze_was_answered_nothing_moves(clients, cast, stepped, ready
     headers = tag(ready)
 
     def freeze():
-        rollouts.freeze(acting_user=cast.root, fleet=None if everywhere else stepped, reason="holidays")
+        freezes.freeze(acting_user=cast.root, fleet=None if everywhere else stepped, reason="holidays")
         return Fleet.objects.get(pk=stepped.pk).table_version
 
     frozen_at, status = at_once(freeze, poster(clients.linus, f"/rollouts/{ready.pk}/advance/", **headers))

@@ -7,7 +7,10 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from planner.models import AuditEvent, Freeze, Rollout
-from planner.services import emergencies, rollouts
+from planner.services.access.break_glass import open_break_glass
+from planner.services.rollouts.freezes import freeze
+from planner.services.rollouts.rollback import roll_back
+from planner.services.rollouts.steps import pause_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -45,8 +48,8 @@ def arms(client, fleet):
 
 def test_a_rollout_tells_where_it_stands_and_what_holds_it(clients, cast, stepped, plan, canary):
     make.pass_step(canary, "inconclusive", "412 of 1,000 requests")
-    rollouts.pause_rollout(acting_user=cast.linus, rollout=canary, reason="lunch")
-    rollouts.freeze(acting_user=cast.root, fleet=None, reason="holidays")
+    pause_rollout(acting_user=cast.linus, rollout=canary, reason="lunch")
+    freeze(acting_user=cast.root, fleet=None, reason="holidays")
     body = clients.vera.get(at(canary)).json()
     assert (body["state"], body["kind"], body["weight"], body["step"]) == ("canary", "canary", 0.01, 1)
     assert body["planned_steps"] == [{"weight": 0.01, "hold_s": 300.0}, {"weight": 0.5, "hold_s": 300.0}]
@@ -196,7 +199,7 @@ def test_a_repeated_key_falls_back_again_for_what_was_true_at_the_first_may_not_
     for _ in range(2):
         assert clients.linus.post(url, headers=key).json()["kind"] == "fallback"
     assert AuditEvent.objects.filter(action="fleet.fell_back").count() == 1
-    rollouts.roll_back(acting_user=cast.linus, fleet=fleet, plan=plan, reason="it was the network")
+    roll_back(acting_user=cast.linus, fleet=fleet, plan=plan, reason="it was the network")
     assert clients.linus.post(url, {"reason": "again"}, headers=key).status_code == 200
     assert arms(clients.vera, fleet) == [(0, 1.0)]
 
@@ -261,7 +264,7 @@ def test_a_freeze_of_one_fleet_by_the_list_of_freezes(clients, cast, fleet, othe
     body = {"reason": "holidays", "fleet": fleet.slug}
     problem(clients.token(cast.linus, fleet=other_fleet).post(f"{API}/freezes/", body), 403, "permission-denied")
     assert clients.linus.post(f"{API}/freezes/", body).status_code == 201
-    rollouts.freeze(acting_user=cast.root, fleet=None, reason="audit week")
+    freeze(acting_user=cast.root, fleet=None, reason="audit week")
     mine = clients.token(cast.linus, fleet=other_fleet).get(f"{API}/freezes/?lifted_at__isnull=true").json()["results"]
     assert [row["fleet"] for row in mine] == [None]  # its own and those of all
     every = clients.vera.get(f"{API}/freezes/").json()["results"]
@@ -283,7 +286,7 @@ def test_the_blast_radius_is_read_before_the_vote(clients, cast, fleet, problem)
 def test_a_token_has_no_emergency_that_its_owner_has(clients, problem, cast, stepped, plan, canary):
     """Break-glass is for people: their program neither gains the right by it nor passes what holds a canary."""
     for person in (cast.ada, cast.linus):
-        emergencies.open_emergency(acting_user=person, fleet=stepped, reason="p99 doubled, nobody else answers")
+        open_break_glass(acting_user=person, fleet=stepped, reason="p99 doubled, nobody else answers")
     fall_back = f"{API}/fleets/{stepped.slug}/fall-back/"
     problem(clients.token(cast.ada).post(fall_back), 403, "not-allowed")
     problem(clients.token(cast.linus).post(at(canary, "advance/"), headers=tag(canary)), 409, "held")

@@ -9,7 +9,10 @@ import pytest
 from django.db import connection
 
 from planner.api.views import fleets as view
-from planner.services import fleets, rollouts
+from planner.services.fleets.destinations import change_destination
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import advance_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +29,7 @@ def router(clients, cast, fleet):
 
 @pytest.fixture
 def canary(cast, fleet):
-    return rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
+    return start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
 
 
 def test_the_document_is_the_contract(router, fleet, canary):
@@ -66,7 +69,7 @@ def test_it_is_compressed_for_who_asks(router, fleet, canary):
 
 def test_a_destination_that_goes_down_is_a_new_version(router, cast, fleet):
     before = router.get(url(fleet)).json()
-    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=2), state="down")
+    change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=2), state="down")
     after = router.get(url(fleet)).json()
     assert after["version"] == before["version"] + 1
     assert after["digest"] != before["digest"]
@@ -92,8 +95,8 @@ def test_a_router_that_knows_the_newest_waits_and_gets_a_304(router, fleet, djan
 
 
 def test_a_waiting_router_hears_of_a_fall_back_at_once(clients, cast, fleet, transactional_db):
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
-    rollouts.advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
+    rollout = start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
+    advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
     router = clients.token(cast.linus, ["route"], fleet)
     table = router.get(url(fleet))
     assert table.json()["arms"][0]["keys"]
@@ -142,7 +145,7 @@ def test_routers_beyond_the_places_to_wait_are_answered_at_once(router, fleet, t
 
 
 def test_a_version_is_rendered_once_and_a_change_renders_anew(router, cast, fleet, canary, monkeypatch):
-    from planner.selectors import routing_tables
+    from planner.selectors.fleets import routing_tables
 
     rendered = []
     document = routing_tables._document
@@ -150,6 +153,6 @@ def test_a_version_is_rendered_once_and_a_change_renders_anew(router, cast, flee
     first = router.get(url(fleet)).content
     assert router.get(url(fleet)).content == first
     assert len(rendered) == 1
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet)
+    fall_back(acting_user=cast.linus, fleet=fleet)
     assert router.get(url(fleet)).json()["arms"][0]["plan"] == 0
     assert len(rendered) == 2

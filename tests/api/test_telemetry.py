@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.models import ApiToken, DriftCheck, TelemetrySource, TelemetryWindow
-from planner.services import access
+from planner.services.access import roles
 from tests.traffic import arm_report, as_json, minute, window_report
 
 pytestmark = pytest.mark.django_db
@@ -60,7 +60,7 @@ def test_a_token_whose_person_does_not_operate_any_more_reports_nothing(clients,
     router = clients.token(cast.linus, ["ingest"], fleet)
     assert router.post(URL, body(fleet)).status_code == 201
     cast.linus.groups.clear()
-    access.grant_role(acting_user=cast.root, user=cast.linus, role="viewer", fleet=fleet)
+    roles.grant_role(acting_user=cast.root, user=cast.linus, role="viewer", fleet=fleet)
     problem(router.post(URL, body(fleet)), 403, "not-allowed")
 
 

@@ -17,7 +17,8 @@ from django.utils import timezone
 from planner import artifacts
 from planner.errors import Conflict, Refused
 from planner.models import AuditEvent, DriftCheck, Fleet, Plan, Rollout, RolloutAnalysis, TelemetryWindow
-from planner.services import fleets, rollouts
+from planner.services.fleets.destinations import change_destination
+from planner.services.rollouts.starts import start_rollout
 from planner.tasks import simulate_traffic, watch_fleets
 from tests import factories as make
 
@@ -73,7 +74,7 @@ def plan_of(fleet: Fleet) -> Plan:
 
 
 def start(cast, fleet) -> Rollout:
-    return rollouts.start_rollout(acting_user=cast.linus, plan=plan_of(fleet))
+    return start_rollout(acting_user=cast.linus, plan=plan_of(fleet))
 
 
 def state(fleet: Fleet) -> str:
@@ -150,7 +151,7 @@ def test_a_range_that_is_left_three_times_falls_back_and_the_next_start_waits(ca
     minutes.run(3)
     # Three of four destinations are lost: what is left cannot keep the p99.
     for destination in sample.destinations.filter(index__gt=0):
-        fleets.change_destination(acting_user=cast.linus, destination=destination, state="down")
+        change_destination(acting_user=cast.linus, destination=destination, state="down")
     took = minutes.run(10, until=lambda: live_plan(sample) == "flat")
     assert live_plan(sample) == "flat"
     assert took >= 3

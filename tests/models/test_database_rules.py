@@ -9,7 +9,7 @@ from django.db.utils import InternalError
 from planner.errors import ArtifactLost
 from planner.models import Artifact, AuditEvent, GateItem, Job, Plan, Rollout
 from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
-from planner.services import destination_rules
+from planner.services.fleets import destination_rules
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db

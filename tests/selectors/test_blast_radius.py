@@ -7,8 +7,8 @@ from planner import artifacts
 from planner.digests import digest
 from planner.errors import ArtifactLost, Conflict
 from planner.models import Plan
-from planner.selectors import blast_radius as selector
-from planner.selectors.blast_radius import blast_radius
+from planner.selectors.rollouts import blast_radius as selector
+from planner.selectors.rollouts.blast_radius import blast_radius
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db

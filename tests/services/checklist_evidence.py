@@ -3,13 +3,11 @@
 import copy
 import datetime as dt
 
-from planner.services import checks
-from planner.services.checks import Live
+from planner import checklist
+from planner.checklist import Live
 
 NOW = dt.datetime(2026, 3, 14, 10, 0, tzinfo=dt.UTC)
 LIVE = Live(NOW, monitor_at=NOW - dt.timedelta(seconds=40), telemetry_at=NOW - dt.timedelta(seconds=60))
-
-
 SYNTHETIC = {
     "active_keys": 512, "prefix_tokens": [3000.0, 0.4, 512, 16384], "suffix_tokens": [250.0, 0.6, 16, 2048],
     "output_tokens": [48.0, 0.5, 1, 400],
@@ -86,4 +84,4 @@ def changed(**changes):
 
 def verdict(item, *, live=LIVE, **changes):
     """One item of passing evidence with paths changed."""
-    return checks.judge_item(item, changed(**changes), live)
+    return checklist.judge_item(item, changed(**changes), live)

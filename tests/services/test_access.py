@@ -12,7 +12,13 @@ from django.utils import timezone
 from dashboards.plan import app
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import ApiToken, AuditEvent, BreakGlass, Plan
-from planner.services import access, emergencies, reviews, rights, rollouts, tokens
+from planner.selectors.access import rights
+from planner.selectors.access.rights import open_break_glass_of
+from planner.services.access import break_glass, roles, tokens
+from planner.services.access.break_glass import close_break_glass, open_break_glass, review_break_glass
+from planner.services.access.roles import remove_role
+from planner.services.reviews.approvals import approve_plan
+from planner.services.rollouts.starts import start_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -45,20 +51,20 @@ def solo(cast):
 )
 def test_a_role_on_one_fleet_opens_that_fleet_only(cast, fleet, other, solo, role, may):
     assert not rights.sees(solo, fleet)
-    access.grant_role(acting_user=cast.root, user=solo, role=role, fleet=fleet)
+    roles.grant_role(acting_user=cast.root, user=solo, role=role, fleet=fleet)
     solo = again(solo)
     every = (rights.PLAN, rights.APPROVE, rights.OPERATE, rights.MANAGE)
     assert {right for right in every if rights.may(solo, right, fleet)} == may
     assert not any(rights.may(solo, right, other) or rights.may(solo, right) for right in every)
     assert (rights.sees(solo, fleet), rights.sees(solo, other)) == (True, False)
     assert list(rights.visible_fleets(solo)) == [fleet]
-    access.take_role(acting_user=cast.root, user=solo, role=role, fleet=fleet)
+    remove_role(acting_user=cast.root, user=solo, role=role, fleet=fleet)
     assert not rights.sees(again(solo), fleet)
     assert AuditEvent.objects.filter(action__in=["access.granted", "access.taken"], fleet=fleet).count() == 2
 
 
 def test_pages_and_api_of_a_fleet_that_one_has_no_role_on_are_not_there(client, cast, fleet, other, solo):
-    access.grant_role(acting_user=cast.root, user=solo, role="planner", fleet=other)
+    roles.grant_role(acting_user=cast.root, user=solo, role="planner", fleet=other)
     mine, theirs = make.built_plan(cast, other), make.built_plan(cast, fleet)
     client.force_login(solo)
     for path in ("", "audit/", "timeline/", "policy/", "emergencies/", f"plans/{theirs.number}/"):
@@ -76,17 +82,17 @@ def test_pages_and_api_of_a_fleet_that_one_has_no_role_on_are_not_there(client, 
 
 
 def test_who_manages_one_fleet_gives_roles_there_and_nowhere_else(cast, fleet, other, solo):
-    access.grant_role(acting_user=cast.root, user=solo, role="admin", fleet=fleet)
+    roles.grant_role(acting_user=cast.root, user=solo, role="admin", fleet=fleet)
     solo = again(solo)
-    access.grant_role(acting_user=solo, user=cast.vera, role="operator", fleet=fleet)
+    roles.grant_role(acting_user=solo, user=cast.vera, role="operator", fleet=fleet)
     assert rights.may(again(cast.vera), rights.OPERATE, fleet)
     for where in (other, None):
         with pytest.raises(NotAllowed):
-            access.grant_role(acting_user=solo, user=cast.vera, role="operator", fleet=where)
+            roles.grant_role(acting_user=solo, user=cast.vera, role="operator", fleet=where)
     with pytest.raises(NotAllowed):
-        access.create_account(acting_user=solo, username="more")
+        roles.create_account(acting_user=solo, username="more")
     with pytest.raises(Invalid):
-        access.grant_role(acting_user=cast.root, user=solo, role="king", fleet=fleet)
+        roles.grant_role(acting_user=cast.root, user=solo, role="king", fleet=fleet)
 
 
 def test_the_last_administrator_stays(cast):
@@ -94,27 +100,27 @@ def test_the_last_administrator_stays(cast):
     cast.root.save()
     root = again(cast.root)
     with pytest.raises(Conflict, match="last administrator"):
-        access.take_role(acting_user=root, user=root, role="admin")
-    access.grant_role(acting_user=root, user=cast.vera, role="admin")
-    access.take_role(acting_user=root, user=root, role="admin")
+        remove_role(acting_user=root, user=root, role="admin")
+    roles.grant_role(acting_user=root, user=cast.vera, role="admin")
+    remove_role(acting_user=root, user=root, role="admin")
     assert not rights.may(again(root), rights.MANAGE)
 
 
 def test_an_account_is_made_with_a_password_of_its_own_and_switched_off(client, cast):
-    user, password = access.create_account(acting_user=cast.root, username="newcomer", email="n@example.test")
+    user, password = roles.create_account(acting_user=cast.root, username="newcomer", email="n@example.test")
     assert user.check_password(password)
     with pytest.raises(Conflict, match="already"):
-        access.create_account(acting_user=cast.root, username="newcomer")
+        roles.create_account(acting_user=cast.root, username="newcomer")
     for bad in ("", "a b", "x" * 151, "Monitor", "system"):
         with pytest.raises(Invalid):
-            access.create_account(acting_user=cast.root, username=bad)
+            roles.create_account(acting_user=cast.root, username=bad)
     _, secret = tokens.create_token(acting_user=user, name="t", scopes=["read"])
-    access.set_active(acting_user=cast.root, user=user, active=False)
+    roles.set_active(acting_user=cast.root, user=user, active=False)
     assert tokens.find_token(secret, "127.0.0.1") is None
     client.force_login(user)
     assert client.get("/").status_code == 302
     with pytest.raises(Conflict):
-        access.set_active(acting_user=cast.root, user=cast.root, active=False)
+        roles.set_active(acting_user=cast.root, user=cast.root, active=False)
 
 
 # --- break-glass ------------------------------------------------------------------------------------------
@@ -123,35 +129,35 @@ REASON = "p99 doubled after the driver update, nobody else answers"
 
 def test_an_emergency_opens_operation_for_its_owner_and_approves_nothing(cast, fleet):
     assert not rights.may(cast.ada, rights.OPERATE, fleet)
-    row = emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason=REASON)
+    row = open_break_glass(acting_user=cast.ada, fleet=fleet, reason=REASON)
     assert rights.may(cast.ada, rights.OPERATE, fleet)
     assert not rights.may(cast.ada, rights.APPROVE, fleet)
     plan = make.submitted_plan(cast, fleet)
     with pytest.raises(NotAllowed):
-        reviews.approve_plan(acting_user=cast.ada, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
+        approve_plan(acting_user=cast.ada, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
     with pytest.raises(Conflict, match="not approved"):
-        rollouts.start_rollout(acting_user=cast.ada, plan=Plan.objects.get(pk=plan.pk))
-    emergencies.close_emergency(acting_user=cast.ada, emergency=row)
+        start_rollout(acting_user=cast.ada, plan=Plan.objects.get(pk=plan.pk))
+    close_break_glass(acting_user=cast.ada, emergency=row)
     assert not rights.may(cast.ada, rights.OPERATE, fleet)
 
 
 def test_an_emergency_ends_by_itself_and_waits_for_a_review_by_somebody_else(cast, fleet):
-    row = emergencies.open_emergency(acting_user=cast.grace, fleet=fleet, reason=REASON)
+    row = open_break_glass(acting_user=cast.grace, fleet=fleet, reason=REASON)
     with pytest.raises(Conflict, match="open"):
-        emergencies.review_emergency(acting_user=cast.hopper, emergency=row, review="fine")
+        review_break_glass(acting_user=cast.hopper, emergency=row, review="fine")
     BreakGlass.objects.filter(pk=row.pk).update(
         created_at=timezone.now() - dt.timedelta(hours=2), expires_at=timezone.now() - dt.timedelta(hours=1)
     )
-    assert rights.emergency(cast.grace, fleet) is None
-    assert emergencies.waiting_for_review(fleet) == row
+    assert open_break_glass_of(cast.grace, fleet) is None
+    assert break_glass.waiting_for_review(fleet) == row
     with pytest.raises(Conflict, match="not reviewed"):
-        emergencies.open_emergency(acting_user=cast.grace, fleet=fleet, reason=REASON)
+        open_break_glass(acting_user=cast.grace, fleet=fleet, reason=REASON)
     with pytest.raises(NotAllowed, match="Somebody else"):
-        emergencies.review_emergency(acting_user=cast.grace, emergency=row, review="fine")
+        review_break_glass(acting_user=cast.grace, emergency=row, review="fine")
     with pytest.raises(NotAllowed):
-        emergencies.review_emergency(acting_user=cast.linus, emergency=row, review="fine")
-    emergencies.review_emergency(acting_user=cast.hopper, emergency=row, review="justified")
-    assert emergencies.waiting_for_review(fleet) is None
+        review_break_glass(acting_user=cast.linus, emergency=row, review="fine")
+    review_break_glass(acting_user=cast.hopper, emergency=row, review="justified")
+    assert break_glass.waiting_for_review(fleet) is None
     row.refresh_from_db()
     assert row.closed_at == row.expires_at
     actions = AuditEvent.objects.filter(subject_type="breakglass").values_list("action", "actor_name")
@@ -161,16 +167,16 @@ def test_an_emergency_ends_by_itself_and_waits_for_a_review_by_somebody_else(cas
 
 
 def test_the_database_refuses_a_review_by_the_same_person(cast, fleet):
-    row = emergencies.open_emergency(acting_user=cast.grace, fleet=fleet, reason=REASON)
+    row = open_break_glass(acting_user=cast.grace, fleet=fleet, reason=REASON)
     with pytest.raises(IntegrityError), transaction.atomic():
         BreakGlass.objects.filter(pk=row.pk).update(reviewed_by=cast.grace, reviewed_at=timezone.now())
 
 
 def test_an_emergency_needs_a_role_and_a_reason(cast, fleet):
     with pytest.raises(NotAllowed):
-        emergencies.open_emergency(acting_user=cast.vera, fleet=fleet, reason=REASON)
+        open_break_glass(acting_user=cast.vera, fleet=fleet, reason=REASON)
     with pytest.raises(Invalid):
-        emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason="now")
+        open_break_glass(acting_user=cast.ada, fleet=fleet, reason="now")
 
 
 # --- tokens -----------------------------------------------------------------------------------------------
@@ -299,7 +305,7 @@ def test_the_page_of_tokens_rotates_and_binds_to_networks(client, cast):
 def test_charts_of_a_fleet_that_one_has_no_role_on_are_not_there_however_it_is_written(
     client, cast, fleet, other, solo, written
 ):
-    access.grant_role(acting_user=cast.root, user=solo, role="viewer", fleet=other)
+    roles.grant_role(acting_user=cast.root, user=solo, role="viewer", fleet=other)
     plan = make.replayed_plan(cast, fleet)
     mine = make.replayed_plan(cast, other)
     assert (plan.number, mine.number) == (1, 1)
@@ -345,7 +351,7 @@ def test_a_callback_that_the_browser_computes_is_no_request_of_ours(client, cast
 def test_a_fleet_that_one_may_not_see_cannot_be_told_from_one_that_is_not_there(cast, fleet, other, solo):
     from rest_framework.test import APIClient
 
-    access.grant_role(acting_user=cast.root, user=solo, role="planner", fleet=other)
+    roles.grant_role(acting_user=cast.root, user=solo, role="planner", fleet=other)
     client = APIClient()
     client.force_login(solo)
     answers = [

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from planner.selectors.alike import closest
+from planner.selectors.plans.suggestions import closest
 
 
 @pytest.mark.parametrize(

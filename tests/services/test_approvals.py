@@ -16,7 +16,16 @@ from django.utils import timezone
 
 from planner.errors import Conflict, Invalid, NotAllowed, Refused
 from planner.models import Approval, AuditEvent, DriftCheck, Plan, PlanComment, Rollout, TelemetryWindow
-from planner.services import access, comments, fleets, reviews, rollouts
+from planner.services.access import roles
+from planner.services.access.roles import remove_role
+from planner.services.fleets import fleets
+from planner.services.fleets.destinations import change_destination
+from planner.services.reviews import comments
+from planner.services.reviews.approvals import approve_plan, reject_plan, withdraw_approval
+from planner.services.reviews.evidence_changes import changed_since
+from planner.services.reviews.submissions import submit_plan, withdraw_plan
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import abort_rollout, advance_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +33,7 @@ pytestmark = pytest.mark.django_db
 
 def approve(user, plan, **more):
     digest = more.pop("evidence_digest", None) or make.evaluation_of(plan).evidence_digest
-    return reviews.approve_plan(acting_user=user, plan=plan, evidence_digest=digest, **more)
+    return approve_plan(acting_user=user, plan=plan, evidence_digest=digest, **more)
 
 
 def expire(approval):
@@ -52,7 +61,7 @@ def test_an_expired_approval_counts_neither_at_the_next_vote_nor_at_a_deployment
     assert plan.state == Plan.State.APPROVED
     expire(plan.approvals.get(approver=cast.hopper))
     with pytest.raises(Conflict) as refusal:
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "approval-expired"
     assert "the approval of hopper expired on" in refusal.value.message
     assert "1 of 2 stand" in refusal.value.message
@@ -61,21 +70,21 @@ def test_an_expired_approval_counts_neither_at_the_next_vote_nor_at_a_deployment
 def test_a_plan_whose_approval_expired_is_submitted_and_approved_again_on_the_same_evidence(cast, fleet):
     plan = make.approved_plan(cast, fleet)
     expire(plan.approvals.get())
-    plan = reviews.submit_plan(acting_user=cast.ada, plan=plan)
+    plan = submit_plan(acting_user=cast.ada, plan=plan)
     assert plan.state == Plan.State.IN_REVIEW
     approve(cast.grace, plan)
     first, second = plan.approvals.order_by("id")
     assert first.withdrawn_at >= first.expires_at
     assert second.withdrawn_at is None
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
+    assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
 
 
 def lose_the_role(cast, user):
-    access.take_role(acting_user=cast.root, user=user, role="approver")
+    remove_role(acting_user=cast.root, user=user, role="approver")
 
 
 def lose_the_account(cast, user):
-    access.set_active(acting_user=cast.root, user=user, active=False)
+    roles.set_active(acting_user=cast.root, user=user, active=False)
 
 
 @pytest.mark.parametrize("lose", [lose_the_role, lose_the_account])
@@ -89,16 +98,16 @@ def test_the_vote_of_who_lost_the_right_counts_neither_at_approval_nor_at_deploy
     assert Plan.objects.get(pk=plan.pk).state == Plan.State.APPROVED
     lose(cast, cast.hopper)
     with pytest.raises(Conflict) as refusal:
-        rollouts.start_rollout(acting_user=cast.linus, plan=Plan.objects.get(pk=plan.pk))
+        start_rollout(acting_user=cast.linus, plan=Plan.objects.get(pk=plan.pk))
     assert refusal.value.code == "approver-lost-right"
     assert "grace, hopper approved and may not approve on this fleet any more: 1 of 2" in refusal.value.message
     client.force_login(cast.ada)
     page = client.get(f"/fleets/{fleet.slug}/plans/{plan.number}/").content.decode()
     assert page.count("by who may not approve any more") == 2
     assert "grace, hopper approved and may not approve" in page
-    access.grant_role(acting_user=cast.root, user=cast.hopper, role="approver", fleet=fleet)
-    access.set_active(acting_user=cast.root, user=cast.hopper, active=True)
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
+    roles.grant_role(acting_user=cast.root, user=cast.hopper, role="approver", fleet=fleet)
+    roles.set_active(acting_user=cast.root, user=cast.hopper, active=True)
+    assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
 
 
 def test_an_approval_is_withdrawn_by_who_gave_it_and_the_plan_cannot_be_deployed(cast, fleet):
@@ -106,13 +115,13 @@ def test_an_approval_is_withdrawn_by_who_gave_it_and_the_plan_cannot_be_deployed
     approval = plan.approvals.get()
     for other in (cast.hopper, cast.root, cast.ada):
         with pytest.raises(NotAllowed):
-            reviews.withdraw_approval(acting_user=other, approval=approval)
+            withdraw_approval(acting_user=other, approval=approval)
     before = Plan.objects.get(pk=plan.pk).version
-    reviews.withdraw_approval(acting_user=cast.grace, approval=approval, reason="the trace was last week's")
+    withdraw_approval(acting_user=cast.grace, approval=approval, reason="the trace was last week's")
     plan.refresh_from_db()
     assert (plan.state, plan.version) == (Plan.State.APPROVED, before + 1)
     with pytest.raises(Conflict) as refusal:
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "approval-withdrawn"
     assert "grace withdrew the approval (the trace was last week's): 0 of 1 stand" in refusal.value.message
     event = AuditEvent.objects.get(action="approval.withdrawn")
@@ -120,41 +129,41 @@ def test_an_approval_is_withdrawn_by_who_gave_it_and_the_plan_cannot_be_deployed
         "grace", "the trace was last week's", approval.evidence_digest,
     )  # fmt: skip
     with pytest.raises(Conflict, match="withdrawn already"):
-        reviews.withdraw_approval(acting_user=cast.grace, approval=approval)
+        withdraw_approval(acting_user=cast.grace, approval=approval)
     # The same person may come to think otherwise, in another review.
-    approve(cast.grace, reviews.submit_plan(acting_user=cast.ada, plan=plan))
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
+    approve(cast.grace, submit_plan(acting_user=cast.ada, plan=plan))
+    assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
 
 
 def test_a_canary_that_lost_its_approval_goes_no_further_and_can_be_aborted(cast, fleet):
     plan = make.approved_plan(cast, fleet)
-    rollout = make.pass_step(rollouts.start_rollout(acting_user=cast.linus, plan=plan))
-    reviews.withdraw_approval(acting_user=cast.grace, approval=plan.approvals.get())
+    rollout = make.pass_step(start_rollout(acting_user=cast.linus, plan=plan))
+    withdraw_approval(acting_user=cast.grace, approval=plan.approvals.get())
     with pytest.raises(Conflict) as refusal:
-        rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
+        advance_rollout(acting_user=cast.linus, rollout=rollout)
     assert refusal.value.code == "approval-withdrawn"
-    assert rollouts.abort_rollout(acting_user=cast.linus, rollout=rollout).state == Rollout.State.ABORTED
+    assert abort_rollout(acting_user=cast.linus, rollout=rollout).state == Rollout.State.ABORTED
 
 
 def test_a_withdrawn_approval_cannot_be_given_back_nor_a_rejection_withdrawn(cast, fleet):
     plan = make.submitted_plan(cast, fleet)
     approval = approve(cast.grace, plan)
-    reviews.withdraw_approval(acting_user=cast.grace, approval=approval)
+    withdraw_approval(acting_user=cast.grace, approval=approval)
     with pytest.raises(DatabaseError, match="withdrawal_is_final"), transaction.atomic():
         Approval.objects.filter(pk=approval.pk).update(withdrawn_at=None)
     with pytest.raises(DatabaseError, match="decision_is_final"), transaction.atomic():
         Approval.objects.filter(pk=approval.pk).update(expires_at=timezone.now() + dt.timedelta(days=900))
     other = make.submitted_plan(cast, make.make_fleet(cast, "no"))
-    rejected = reviews.reject_plan(acting_user=cast.grace, plan=other, comment="no")
+    rejected = reject_plan(acting_user=cast.grace, plan=other, comment="no")
     with pytest.raises(Conflict, match="final"):
-        reviews.withdraw_approval(acting_user=cast.grace, approval=rejected)
+        withdraw_approval(acting_user=cast.grace, approval=rejected)
 
 
 def test_a_higher_quorum_takes_an_approved_plan_back_to_review(cast, fleet):
     plan = make.approved_plan(cast, fleet)
     fleets.change_policy(acting_user=cast.root, fleet=fleet, min_approvals=2)
     with pytest.raises(Conflict) as refusal:
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "evidence-stale"
     assert "the fleet's policy (min approvals)" in refusal.value.message
 
@@ -205,22 +214,22 @@ def test_silence_refuses_votes_and_deployments_for_as_long_as_it_lasts_and_costs
     else:
         DriftCheck.objects.create(fleet=fleet, plan=plan, verdict="silent")
     with pytest.raises(Conflict) as refusal:
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "evidence-lapsed"
     words = {"monitor": "The monitor ran 0:10:0", "telemetry": "Telemetry is silent for 0:10:0"}
     assert words[silence] in refusal.value.message
     monkeypatch.setattr(timezone, "now", real)
     assert make.judge_again(cast, plan).evidence_digest == evidence
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
+    assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
 
 
 def test_a_review_of_what_is_stale_can_be_taken_back(cast, fleet):
     plan = make.submitted_plan(cast, fleet)
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4)
-    assert reviews.changed_since(plan, make.evaluation_of(plan)) == ["the fleet's policy (max imbalance)"]
+    assert changed_since(plan, make.evaluation_of(plan)) == ["the fleet's policy (max imbalance)"]
     with pytest.raises(Conflict):
         approve(cast.grace, plan)
-    assert reviews.withdraw_plan(acting_user=cast.ada, plan=plan).state == Plan.State.REPLAYED
+    assert withdraw_plan(acting_user=cast.ada, plan=plan).state == Plan.State.REPLAYED
 
 
 # --- Comments ---------------------------------------------------------------------------------------------
@@ -267,7 +276,7 @@ def test_of_100_concurrent_approvals_of_one_plan_5_make_the_quorum_and_95_are_re
     people = [make.make_user(f"approver-{n}", "approver") for n in range(100)]
 
     def vote_of(person):
-        return lambda: reviews.approve_plan(acting_user=person, plan=plan, evidence_digest=digest, comment="me")
+        return lambda: approve_plan(acting_user=person, plan=plan, evidence_digest=digest, comment="me")
 
     outcomes = in_threads([vote_of(person) for person in people], workers=50)
     assert outcomes == {"ok": 5, "conflict": 95}
@@ -277,7 +286,7 @@ def test_of_100_concurrent_approvals_of_one_plan_5_make_the_quorum_and_95_are_re
     assert (given.count(), given.values_list("approver", flat=True).distinct().count()) == (5, 5)
     events = AuditEvent.objects.filter(action="plan.approved", subject_id=plan.pk)
     assert sorted(event.after["approvals"] for event in events) == [1, 2, 3, 4, 5]
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
+    assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
 
 
 @pytest.mark.django_db(transaction=True)
@@ -287,7 +296,7 @@ def test_of_100_people_of_whom_all_must_approve_every_one_counts_once_though_eac
     digest = make.evaluation_of(plan).evidence_digest
     people = [make.make_user(f"approver-{n}", "approver") for n in range(100)]
     calls = [
-        lambda person=person: reviews.approve_plan(acting_user=person, plan=plan, evidence_digest=digest)
+        lambda person=person: approve_plan(acting_user=person, plan=plan, evidence_digest=digest)
         for person in people
         for _ in range(2)
     ]
@@ -312,27 +321,27 @@ def test_an_edit_at_the_moment_of_the_vote_never_ends_in_a_deployment_of_what_wa
         if edit == "policy":
             fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.45)
         elif edit == "speed":
-            fleets.change_destination(acting_user=cast.root, destination=fleet.destinations.first(), weight=1.5)
+            change_destination(acting_user=cast.root, destination=fleet.destinations.first(), weight=1.5)
         elif edit == "replay":
-            from planner.services import replays
+            from planner.services.replays import orders as replay_orders
 
-            replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+            replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
         else:
             make.judge_again(cast, plan)
 
     def vote():
-        reviews.approve_plan(acting_user=cast.hopper, plan=plan, evidence_digest=digest)
+        approve_plan(acting_user=cast.hopper, plan=plan, evidence_digest=digest)
 
     in_threads([change, vote], workers=2)
     plan.refresh_from_db()
     try:
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
         deployed = True
     except Refused:
         deployed = False
     if deployed:
         assert edit in ("evaluate", "replay")  # judged again on the same facts; or the replay came too late
-        assert reviews.changed_since(plan, make.evaluation_of(plan)) == []
+        assert changed_since(plan, make.evaluation_of(plan)) == []
         assert make.evaluation_of(plan).evidence_digest == digest
     else:
         assert edit != "evaluate"

@@ -4,8 +4,8 @@ import pytest
 
 from planner.digests import digest
 from planner.models import AuditEvent
-from planner.services import audit, fleets
-from planner.services.audit import condensed
+from planner.services.audit.events import condensed, record_event
+from planner.services.fleets.destinations import add_destinations
 
 
 @pytest.mark.parametrize("value", [None, True, 1.5, "x" * 10_000, [], {}, list(range(200)), {"a": {"b": [1, None]}}])
@@ -33,7 +33,7 @@ def test_long_values_inside_others_are_condensed_too():
 @pytest.mark.django_db
 def test_an_event_about_many_destinations_is_small(cast, fleet):
     rows = [(f"new{n}", "http://127.0.0.1:9000") for n in range(300)]
-    fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=rows)
+    add_destinations(acting_user=cast.root, fleet=fleet, destinations=rows)
     after = AuditEvent.objects.get(action="fleet.destinations_added").after
     assert (after["destinations"]["count"], len(after["destinations"]["first"])) == (300, 20)
     assert after["destinations"]["first"][0] == {
@@ -44,7 +44,7 @@ def test_an_event_about_many_destinations_is_small(cast, fleet):
 
 @pytest.mark.django_db
 def test_what_came_before_is_condensed_as_well(cast, fleet):
-    event = audit.record(
+    event = record_event(
         "fleet.policy_changed", acting_user=None, fleet=fleet, subject=fleet, before={"x": list(range(201))}
     )
     assert AuditEvent.objects.get(pk=event.pk).before["x"]["count"] == 201

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from planner.errors import Invalid, NotAllowed
 from planner.models import AuditCheckpoint, AuditEvent, AuditLink
 from planner.models.audit_chain import GENESIS
-from planner.services import audit, audit_chain
+from planner.services.audit import chain
+from planner.services.audit.events import record_event
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def write(fleet, count=1, **values):
     for n in range(count):
-        audit.record("plan.commented", acting_user=None, fleet=fleet, subject=fleet, reason=f"event {n}", **values)
+        record_event("plan.commented", acting_user=None, fleet=fleet, subject=fleet, reason=f"event {n}", **values)
 
 
 def tamper(sql, *values):
@@ -31,12 +32,12 @@ def tamper(sql, *values):
 
 
 def faults():
-    return {(fault.kind, fault.position, fault.event) for fault in audit_chain.verify().faults}
+    return {(fault.kind, fault.position, fault.event) for fault in chain.verify().faults}
 
 
 def test_every_event_has_its_place_and_the_chain_holds(cast, fleet):
     write(fleet, 20)
-    verdict = audit_chain.verify()
+    verdict = chain.verify()
     assert verdict.intact, verdict.faults
     assert verdict.links == AuditEvent.objects.count() == AuditLink.objects.count()
     first, *_, last = AuditLink.objects.order_by("position")
@@ -44,12 +45,12 @@ def test_every_event_has_its_place_and_the_chain_holds(cast, fleet):
 
 
 def test_an_event_of_a_transaction_that_failed_leaves_no_gap(cast, fleet):
-    before = audit_chain.verify().links
+    before = chain.verify().links
     with transaction.atomic():
         write(fleet, 3)
         transaction.set_rollback(True)
     write(fleet)
-    verdict = audit_chain.verify()
+    verdict = chain.verify()
     assert (verdict.links, verdict.intact) == (before + 1, True)
 
 
@@ -88,7 +89,7 @@ def test_a_link_that_was_moved_far_away_is_named_at_once(cast, fleet):
     victim = AuditLink.objects.order_by("position").last()
     tamper("UPDATE planner_auditlink SET position = 9000000000000000000 WHERE position = %s", victim.position)
     assert {("missing-link", victim.position, None)} <= faults()
-    assert audit_chain.verify().fault_count < 10
+    assert chain.verify().fault_count < 10
 
 
 def test_an_event_that_was_added_later_with_an_older_time_is_named(cast, fleet):
@@ -106,9 +107,9 @@ def test_an_event_that_was_added_later_with_an_older_time_is_named(cast, fleet):
 
 def test_a_stored_checkpoint_whose_signature_does_not_hold_is_named(cast, fleet):
     write(fleet, 3)
-    row = audit_chain.sign_checkpoint(acting_user=cast.root)
+    row = chain.sign_checkpoint(acting_user=cast.root)
     tamper("""UPDATE planner_auditcheckpoint SET document = document || '{"position": 1}' WHERE id = %s""", row.pk)
-    (fault,) = audit_chain.verify().faults
+    (fault,) = chain.verify().faults
     assert (fault.kind, "signature does not hold" in fault.message) == ("checkpoint", True)
 
 
@@ -142,7 +143,7 @@ def test_events_written_around_the_chain_are_named(cast, fleet):
 
 def test_an_end_that_was_cut_off_is_shown_by_a_checkpoint_only(cast, fleet, tmp_path):
     write(fleet, 3)
-    row = audit_chain.sign_checkpoint(acting_user=cast.root)
+    row = chain.sign_checkpoint(acting_user=cast.root)
     kept = tmp_path / "kept.json"
     kept.write_text(json.dumps(row.document))
     last = AuditLink.objects.order_by("-position")[:3]
@@ -151,55 +152,55 @@ def test_an_end_that_was_cut_off_is_shown_by_a_checkpoint_only(cast, fleet, tmp_
     for position, event in doomed:
         tamper("DELETE FROM planner_auditlink WHERE position = %s", position)
         tamper("DELETE FROM planner_auditevent WHERE id = %s", event)
-    assert audit_chain.verify().intact
+    assert chain.verify().intact
     with pytest.raises(CommandError, match="1 faults"):
         call_command("verify_audit", checkpoint=[kept])
 
 
 def test_a_rewritten_chain_is_shown_by_a_checkpoint(cast, fleet):
     write(fleet, 3)
-    row = audit_chain.sign_checkpoint(acting_user=cast.root)
+    row = chain.sign_checkpoint(acting_user=cast.root)
     tamper("UPDATE planner_auditlink SET digest = %s WHERE position = %s", "f" * 64, row.position)
-    kinds = {fault.kind for fault in audit_chain.verify().faults}
+    kinds = {fault.kind for fault in chain.verify().faults}
     assert {"checkpoint", "altered", "broken"} <= kinds
 
 
 def test_a_checkpoint_that_was_altered_or_signed_by_another_is_refused(cast, fleet, tmp_path):
     write(fleet, 3)
-    document = audit_chain.sign_checkpoint(acting_user=cast.root).document
-    assert audit_chain.check_signature(document, document["public_key"]) == document
+    document = chain.sign_checkpoint(acting_user=cast.root).document
+    assert chain.check_signature(document, document["public_key"]) == document
     for change in ({"position": 1}, {"digest": "0" * 64}, {"signature": "00"}, {"format": "x"}, {"issued_at": "y"}):
         with pytest.raises(Invalid):
-            audit_chain.check_signature({**document, **change})
+            chain.check_signature({**document, **change})
     with pytest.raises(Invalid, match="another key"):
-        audit_chain.check_signature(document, "ab" * 32)
+        chain.check_signature(document, "ab" * 32)
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     with pytest.raises(Invalid, match=r"broken\.json"):
-        audit_chain.read_checkpoint(broken)
+        chain.read_checkpoint(broken)
 
 
 def test_the_key_is_made_once_for_its_owner_only_and_may_be_given(settings, tmp_path):
     settings.HOME = tmp_path
-    first = audit_chain.signing_key().private_bytes_raw()
-    assert audit_chain.signing_key().private_bytes_raw() == first
+    first = chain.signing_key().private_bytes_raw()
+    assert chain.signing_key().private_bytes_raw() == first
     assert (tmp_path / "audit-key").stat().st_mode & 0o777 == 0o600
     settings.AUDIT_KEY = "11" * 32
-    assert audit_chain.signing_key().private_bytes_raw().hex() == "11" * 32
+    assert chain.signing_key().private_bytes_raw().hex() == "11" * 32
     settings.AUDIT_KEY = "not hex"
     with pytest.raises(Invalid, match="CACHEROUTE_AUDIT_KEY"):
-        audit_chain.signing_key()
+        chain.signing_key()
 
 
 def test_only_who_manages_signs(cast, fleet):
     with pytest.raises(NotAllowed):
-        audit_chain.sign_checkpoint(acting_user=cast.ada)
+        chain.sign_checkpoint(acting_user=cast.ada)
     assert not AuditCheckpoint.objects.exists()
 
 
 @pytest.mark.parametrize("table", ["planner_auditevent", "planner_auditlink", "planner_auditcheckpoint"])
 def test_rows_of_the_trail_are_neither_changed_nor_removed_nor_truncated(cast, fleet, table):
-    audit_chain.sign_checkpoint(acting_user=cast.root)
+    chain.sign_checkpoint(acting_user=cast.root)
     column = {"planner_auditevent": "reason", "planner_auditlink": "digest", "planner_auditcheckpoint": "digest"}[table]
     for sql in (f"UPDATE {table} SET {column} = 'x'", f"DELETE FROM {table}", f"TRUNCATE {table} CASCADE"):
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
@@ -220,7 +221,7 @@ def test_writers_at_once_give_one_chain(cast, fleet):
         thread.start()
     for thread in threads:
         thread.join()
-    verdict = audit_chain.verify()
+    verdict = chain.verify()
     assert (verdict.links - before, verdict.intact) == (80, True)
 
 
@@ -229,10 +230,10 @@ def test_writers_at_once_give_one_chain(cast, fleet):
 )
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_is_recorded_verifies(cast, fleet, reason, number):
-    audit.record(
+    record_event(
         "plan.commented", acting_user=cast.ada, fleet=None, subject=fleet, reason=reason, after={reason: [number, None]}
     )
-    assert audit_chain.verify().intact
+    assert chain.verify().intact
 
 
 def test_the_command_says_what_it_found_as_json(cast, fleet, capsys):
@@ -243,14 +244,14 @@ def test_the_command_says_what_it_found_as_json(cast, fleet, capsys):
 
 
 def test_a_fall_back_does_not_wait_for_a_long_transaction_that_has_written_events(cast, fleet):
-    from planner.services import rollouts
+    from planner.services.rollouts.fallback import fall_back
 
     busy, done = threading.Event(), threading.Event()
 
     def long_one():
         try:
             with transaction.atomic():
-                audit.record("workload.imported", acting_user=None, fleet=None, subject=fleet)
+                record_event("workload.imported", acting_user=None, fleet=None, subject=fleet)
                 busy.set()
                 assert done.wait(20)
         finally:
@@ -260,9 +261,9 @@ def test_a_fall_back_does_not_wait_for_a_long_transaction_that_has_written_event
     thread.start()
     try:
         assert busy.wait(10)
-        rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="now")
+        fall_back(acting_user=cast.linus, fleet=fleet, reason="now")
         assert make.Fleet.objects.get(pk=fleet.pk).table_version >= 1
     finally:
         done.set()
         thread.join()
-    assert audit_chain.verify().intact
+    assert chain.verify().intact

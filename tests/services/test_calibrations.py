@@ -7,10 +7,14 @@ import pytest
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.ingest import ImportProblem
 from planner.models import AuditEvent, Calibration, Job
-from planner.services import calibrations, fleets, jobs, measured_sweeps
-from planner.services.calibrations import open_calibration, order_calibration, simulate_calibration
+from planner.services.calibrations import calibrations, sweep_imports
+from planner.services.calibrations.calibrations import open_calibration, order_calibration, simulate_calibration
+from planner.services.fleets import fleets
+from planner.services.fleets.destinations import add_destinations
+from planner.services.jobs import jobs
+from planner.services.jobs.cancellation import cancel_job
 from planner.simulation.calibration import DEFAULT_LOADS, MOST_TRIALS
-from planner.tasks import run_calibration
+from planner.tasks import run_job
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +35,7 @@ def test_an_ordered_calibration_is_the_one_that_is_computed_at_once(cast, fleet,
     job = order(cast, fleet, workload, margin=0.7)
     assert (job.kind, job.subject_id, job.total) == (Job.Kind.CALIBRATE, workload.pk, len(LOADS) + MOST_TRIALS)
     assert open_calibration(workload) == job
-    run_calibration(job.pk)
+    run_job(job.pk)
     job.refresh_from_db()
     assert (job.state, job.done) == (Job.State.SUCCEEDED, job.total)
     made = Calibration.objects.get(pk=job.result["calibration"])
@@ -49,7 +53,7 @@ def test_progress_tells_loads_and_trials_of_w(cast, fleet, workload, monkeypatch
     told, plain = [], jobs.progress
     monkeypatch.setattr(jobs, "progress", lambda *a: (told.append(a[1:]), plain(*a))[1])
     job = order(cast, fleet, workload)
-    run_calibration(job.pk)
+    run_job(job.pk)
     assert told[:4] == [(0, "0 of 3 loads"), (1, "1 of 3 loads"), (2, "2 of 3 loads"), (3, "3 of 3 loads")]
     assert told[5] == (4, f"3 loads; W: 1 trials, {MOST_TRIALS} at most")
     assert max(done for done, _ in told) <= job.total
@@ -61,8 +65,8 @@ def test_without_loads_the_job_counts_the_default_sweep(cast, fleet, workload):
 
 def test_a_calibration_that_is_delivered_twice_is_stored_once(cast, fleet, workload):
     job = order(cast, fleet, workload)
-    run_calibration(job.pk)
-    run_calibration(job.pk)
+    run_job(job.pk)
+    run_job(job.pk)
     assert Calibration.objects.count() == 1
 
 
@@ -73,11 +77,11 @@ def test_a_cancelled_calibration_stops_at_its_next_point_and_stores_nothing(cast
     def cancel_in_between(mine, done, message=""):
         told.append(done)
         if done == at:
-            jobs.cancel_job(acting_user=cast.ada, job=job)
+            cancel_job(acting_user=cast.ada, job=job)
         return plain(mine, done, message)
 
     monkeypatch.setattr(jobs, "progress", cancel_in_between)
-    run_calibration(job.pk)
+    run_job(job.pk)
     job.refresh_from_db()
     assert (job.state, told[-1]) == (Job.State.CANCELLED, at)
     assert not Calibration.objects.exists()
@@ -88,7 +92,7 @@ def test_a_cancelled_calibration_stops_within_a_point(cast, fleet, workload, mon
     monkeypatch.setattr(calibrations, "LOOK_EVERY_S", -1.0)
     look = calibrations.watch(jobs_running(job))
     look(1)
-    jobs.cancel_job(acting_user=cast.ada, job=job)
+    cancel_job(acting_user=cast.ada, job=job)
     with pytest.raises(calibrations.Stopped):
         look(2)
 
@@ -110,14 +114,14 @@ def test_a_job_that_another_worker_took_over_stores_nothing(cast, fleet, workloa
     monkeypatch.setattr(
         jobs, "lock_mine", lambda mine: Job.objects.filter(pk=mine.pk).update(attempt=9) and plain(mine)
     )
-    run_calibration(job.pk)
+    run_job(job.pk)
     assert not Calibration.objects.exists()
 
 
 def test_a_calibration_that_cannot_be_done_fails_with_its_reason(cast, fleet):
     workload = make.import_rates(cast, fleet, "key,rate\na,0\nb,0\n")
     job = order(cast, fleet, workload)
-    run_calibration(job.pk)
+    run_job(job.pk)
     job.refresh_from_db()
     assert job.state == Job.State.FAILED
     assert job.error.startswith("no key of this workload has a rate above 0")
@@ -131,8 +135,8 @@ def test_what_was_ordered_is_calibrated_although_the_fleet_changed_meanwhile(cas
     ordered_with = fleet.serving_profile
     job = order(cast, fleet, workload)
     fleets.change_serving_profile(acting_user=cast.root, fleet=fleet, engine_profile="llama-3.1-8b-h100")
-    fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[("more", "http://127.0.0.1:9999")])
-    run_calibration(job.pk)
+    add_destinations(acting_user=cast.root, fleet=fleet, destinations=[("more", "http://127.0.0.1:9999")])
+    run_job(job.pk)
     made = Calibration.objects.get()
     assert made.serving_profile == ordered_with
     assert made.parameters["destinations"] == make.DESTINATIONS
@@ -186,7 +190,7 @@ TRIALS = "load_rps,p99_s,prefixes,kept_share\n2,1.5,200,.97\n1,1.0,100,1\n4,6,40
 
 def measured(cast, fleet, content=SWEEP, **options):
     file = io.BytesIO(content.encode())
-    return measured_sweeps.import_sweep(acting_user=cast.ada, fleet=fleet, file=file, file_name="sweep.csv", **options)
+    return sweep_imports.import_sweep(acting_user=cast.ada, fleet=fleet, file=file, file_name="sweep.csv", **options)
 
 
 def test_a_measured_sweep_is_stored_with_its_points_knee_and_file(cast, fleet):

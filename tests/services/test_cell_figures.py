@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from planner.routing import build_table
-from planner.services import cell_figures
-from planner.services.cell_figures import figures_of_result
+from planner.services.replays import cell_figures
+from planner.services.replays.cell_figures import figures_of_result
 from planner.simulation import PROFILES, Trace, replay
 from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_trace
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from planner.services import checks
-from planner.services.checks import FAIL, MISSING, PASS
+from planner import checklist
+from planner.checklist import FAIL, MISSING, PASS
 from tests.services.checklist_evidence import EQUAL, LIVE, SYNTHETIC, at_loads, passing, policy, row, verdict
 
 
 def test_complete_evidence_passes_all_six_items():
-    items = checks.judge(passing(), LIVE)
+    items = checklist.judge(passing(), LIVE)
     assert [item.verdict for item in items] == [PASS] * 6
-    assert checks.passed(items)
+    assert checklist.passed(items)
     assert all(item.explanation for item in items)
 
 
@@ -276,7 +276,7 @@ def test_item_6_is_missing_without_a_replay():
 
 def test_no_item_passes_on_empty_evidence():
     nothing = passing() | {"replay": None, "envelope": None}
-    verdicts = [item.verdict for item in checks.judge(nothing, LIVE)]
+    verdicts = [item.verdict for item in checklist.judge(nothing, LIVE)]
     assert verdicts[2:5] == [MISSING] * 3
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.services import checks
-from planner.services.checks import CHECKS, FAIL, MISSING, PASS, Live
+from planner import checklist
+from planner.checklist import CHECKS, FAIL, MISSING, PASS, Live
 from tests.services.checklist_evidence import EQUAL, LIVE, NOW, changed, passing, policy, row, verdict
 
 
@@ -105,8 +105,8 @@ def test_a_missing_baseline_never_passes():
         {"replay__against_flat": None},
         {"replay": None, "envelope": None},
     ):
-        items = checks.judge(changed(**changes), LIVE)
-        assert not checks.passed(items), changes
+        items = checklist.judge(changed(**changes), LIVE)
+        assert not checklist.passed(items), changes
         assert {items[2].verdict, items[3].verdict} - {PASS}, changes
     item = verdict(3, incumbent=INCUMBENT)
     assert (item.verdict, "replay again, it is added by itself" in item.explanation) == (MISSING, True)
@@ -192,7 +192,7 @@ SHAPE = {"gini": 0.75, "top_4pct_share": 0.47, "largest_share": 0.003, "active_k
     ],
 )
 def test_two_distributions_are_apart_beyond_five_points_or_a_fifth_of_the_keys(other, names):
-    assert set(checks.apart(SHAPE, SHAPE | other)) == names
+    assert set(checklist.apart(SHAPE, SHAPE | other)) == names
 
 
 WAIVER = {
@@ -202,8 +202,8 @@ WAIVER = {
 
 
 def test_a_waived_check_keeps_its_verdict_and_lets_the_plan_pass():
-    items = checks.judge(changed(plan__worst_loss=3.0, waivers=[WAIVER]), LIVE)
-    assert checks.passed(items)
+    items = checklist.judge(changed(plan__worst_loss=3.0, waivers=[WAIVER]), LIVE)
+    assert checklist.passed(items)
     assert (items[1].verdict, items[1].waived) == (FAIL, True)
     assert "Waived until 2026-03-20, asked for by ada, granted by grace: new racks on Friday" in items[1].explanation
     stored = next(c for c in (judged.as_dict() for judged in items[1].checks) if c["name"] == "loss-bounded")
@@ -211,8 +211,8 @@ def test_a_waived_check_keeps_its_verdict_and_lets_the_plan_pass():
 
 
 def test_a_waiver_of_one_check_lets_no_other_pass():
-    items = checks.judge(changed(plan__worst_loss=3.0, plan__imbalance=1.6, waivers=[WAIVER]), LIVE)
-    assert not checks.passed(items)
+    items = checklist.judge(changed(plan__worst_loss=3.0, plan__imbalance=1.6, waivers=[WAIVER]), LIVE)
+    assert not checklist.passed(items)
     assert (items[1].waived, "1.600" in items[1].explanation) == (False, True)
 
 
@@ -230,8 +230,8 @@ def test_a_waiver_of_one_check_lets_no_other_pass():
 )  # fmt: skip
 def test_no_waiver_helps_a_check_that_cannot_be_waived(name, changes):
     assert one(name, **changes).verdict != PASS
-    items = checks.judge(changed(**changes, waivers=[WAIVER | {"check": name}]), LIVE)
-    assert not checks.passed(items)
+    items = checklist.judge(changed(**changes, waivers=[WAIVER | {"check": name}]), LIVE)
+    assert not checklist.passed(items)
 
 
 def test_the_guide_lists_every_check_and_which_can_be_waived():

@@ -4,11 +4,16 @@ import math
 
 import pytest
 
+from planner.checklist import FAIL, PASS
 from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
 from planner.models import AuditEvent, Destination, Plan
-from planner.selectors.routing_tables import routing_table
-from planner.services import fleets, gates, replays, reviews, rollouts
-from planner.services.checks import FAIL, PASS
+from planner.selectors.fleets.routing_tables import routing_table
+from planner.services.fleets import fleets
+from planner.services.fleets.destinations import add_destinations, change_destination
+from planner.services.gate.evidence import collect_evidence
+from planner.services.replays.options import check_options
+from planner.services.reviews.submissions import submit_plan
+from planner.services.rollouts.starts import start_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -24,9 +29,7 @@ BAD_URLS = [
 
 
 def weigh(cast, fleet, index, weight):
-    return fleets.change_destination(
-        acting_user=cast.root, destination=fleet.destinations.get(index=index), weight=weight
-    )
+    return change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=index), weight=weight)
 
 
 # --- a speed -----------------------------------------------------------------------------------------------
@@ -43,7 +46,7 @@ def test_a_weight_is_audited_and_publishes_no_table(cast, fleet):
 
 def test_a_state_and_a_weight_change_together_as_one_event(cast, fleet):
     row = fleet.destinations.get(index=1)
-    fleets.change_destination(acting_user=cast.root, destination=row, state="draining", weight=0.5)
+    change_destination(acting_user=cast.root, destination=row, state="draining", weight=0.5)
     event = AuditEvent.objects.get(action="fleet.destination_changed")
     assert event.before == {"state": "up", "weight": 1.0}
     assert event.after == {"state": "draining", "weight": 0.5}
@@ -53,7 +56,7 @@ def test_a_state_and_a_weight_change_together_as_one_event(cast, fleet):
 
 def test_what_is_so_already_changes_nothing(cast, fleet):
     row = fleet.destinations.get(index=1)
-    same = fleets.change_destination(acting_user=cast.root, destination=row, state="up", weight=1)
+    same = change_destination(acting_user=cast.root, destination=row, state="up", weight=1)
     assert same.version == 1
     assert not AuditEvent.objects.filter(action="fleet.destination_changed").exists()
 
@@ -64,7 +67,7 @@ def test_what_is_no_speed_is_refused(cast, fleet, weight):
         weigh(cast, fleet, 1, weight)
     assert refusal.value.field == "weight"
     with pytest.raises(Invalid) as refusal:
-        fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[(*NEW, weight)])
+        add_destinations(acting_user=cast.root, fleet=fleet, destinations=[(*NEW, weight)])
     assert refusal.value.field == "destinations/0/weight"
     assert set(fleet.destinations.values_list("weight", flat=True)) == {1.0}
 
@@ -76,35 +79,35 @@ def test_the_slowest_and_the_fastest_speed_are_taken(cast, fleet, weight):
 
 def test_a_change_of_nothing_is_refused(cast, fleet):
     with pytest.raises(Invalid):
-        fleets.change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=0))
+        change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=0))
 
 
 def test_operators_set_states_and_managers_speeds(cast, fleet):
     row = fleet.destinations.get(index=0)
     for who in (cast.vera, cast.ada, cast.grace, cast.linus):
         with pytest.raises(NotAllowed):
-            fleets.change_destination(acting_user=who, destination=row, weight=2)
+            change_destination(acting_user=who, destination=row, weight=2)
         with pytest.raises(NotAllowed):  # not the state alone either
-            fleets.change_destination(acting_user=who, destination=row, state="down", weight=2)
+            change_destination(acting_user=who, destination=row, state="down", weight=2)
     with pytest.raises(NotAllowed):
-        fleets.change_destination(acting_user=cast.vera, destination=row, state="down")
+        change_destination(acting_user=cast.vera, destination=row, state="down")
     row.refresh_from_db()
     assert (row.state, row.weight) == ("up", 1.0)
-    assert fleets.change_destination(acting_user=cast.linus, destination=row, state="down").state == "down"
+    assert change_destination(acting_user=cast.linus, destination=row, state="down").state == "down"
 
 
 def test_a_stale_version_is_refused(cast, fleet):
     row = fleet.destinations.get(index=0)
     weigh(cast, fleet, 0, 2)
     with pytest.raises(StaleVersion):
-        fleets.change_destination(acting_user=cast.root, destination=row, weight=3, expected_version=1)
+        change_destination(acting_user=cast.root, destination=row, weight=3, expected_version=1)
     assert fleet.destinations.get(index=0).weight == 2
 
 
 # --- new ones ----------------------------------------------------------------------------------------------
 def test_destinations_are_added_after_the_last_index_and_published(cast, fleet):
     rows = [NEW, ("d5", "http://127.0.0.1:9105", 2.5)]
-    added = fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=rows, expected_version=1)
+    added = add_destinations(acting_user=cast.root, fleet=fleet, destinations=rows, expected_version=1)
     assert [(d.index, d.name, d.weight, d.state) for d in added] == [(4, "d4", 1.0, "up"), (5, "d5", 2.5, "up")]
     fleet.refresh_from_db()
     assert (fleet.table_version, fleet.version) == (2, 2)
@@ -123,7 +126,7 @@ def test_destinations_are_added_after_the_last_index_and_published(cast, fleet):
 
 def test_an_index_is_never_given_again(cast, fleet):
     fleet.destinations.create(index=9, name="d9", url="http://127.0.0.1:9109")
-    (added,) = fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW])
+    (added,) = add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW])
     assert added.index == 10
 
 
@@ -142,7 +145,7 @@ def test_an_index_is_never_given_again(cast, fleet):
 )
 def test_a_row_that_cannot_be_used_is_named(cast, fleet, rows, field):
     with pytest.raises(Invalid) as refusal:
-        fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=rows)
+        add_destinations(acting_user=cast.root, fleet=fleet, destinations=rows)
     assert refusal.value.field == field
     assert fleet.destinations.count() == make.DESTINATIONS
     with pytest.raises(Invalid) as refusal:
@@ -154,20 +157,20 @@ def test_a_row_that_cannot_be_used_is_named(cast, fleet, rows, field):
 
 def test_a_password_in_a_url_is_not_repeated(cast, fleet):
     with pytest.raises(Invalid, match="without user and password") as refusal:
-        fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[("d4", "http://ada:secret@d4")])
+        add_destinations(acting_user=cast.root, fleet=fleet, destinations=[("d4", "http://ada:secret@d4")])
     assert "secret" not in refusal.value.message
 
 
 def test_one_blank_inside_a_name_and_any_script_are_fine(cast, fleet):
     rows = [("rack 4", NEW[1]), ("Köln-端", "https://koeln:443/v1?x=a@b")]
-    assert [d.name for d in fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=rows)] == [
+    assert [d.name for d in add_destinations(acting_user=cast.root, fleet=fleet, destinations=rows)] == [
         "rack 4", "Köln-端",
     ]  # fmt: skip
 
 
 def test_a_name_that_the_fleet_has_is_taken(cast, fleet):
     with pytest.raises(Conflict) as refusal:
-        fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW, ("d2", NEW[1])])
+        add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW, ("d2", NEW[1])])
     assert (refusal.value.code, refusal.value.field) == ("exists", "destinations/1/name")
     assert fleet.destinations.count() == make.DESTINATIONS
 
@@ -175,18 +178,18 @@ def test_a_name_that_the_fleet_has_is_taken(cast, fleet):
 def test_a_fleet_takes_only_so_many_destinations_in_all(cast, fleet, monkeypatch):
     monkeypatch.setattr(fleets, "MAX_DESTINATIONS", make.DESTINATIONS + 1)
     with pytest.raises(Invalid, match="at most 5 destinations"):
-        fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW, ("d5", NEW[1])])
-    fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW])
+        add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW, ("d5", NEW[1])])
+    add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW])
 
 
 def test_only_managers_add_and_never_by_a_stale_page(cast, fleet):
     for who in (cast.vera, cast.ada, cast.grace, cast.linus):
         with pytest.raises(NotAllowed):
-            fleets.add_destinations(acting_user=who, fleet=fleet, destinations=[NEW])
+            add_destinations(acting_user=who, fleet=fleet, destinations=[NEW])
     weigh(cast, fleet, 0, 2)  # a destination's own version, not the fleet's
-    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=0), state="down")
+    change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=0), state="down")
     with pytest.raises(StaleVersion):
-        fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW], expected_version=1)
+        add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW], expected_version=1)
     assert fleet.destinations.count() == make.DESTINATIONS
 
 
@@ -207,16 +210,16 @@ def test_a_changed_speed_makes_an_approval_stale_and_the_checklist_fail(cast, fl
     plan = make.approved_plan(cast, fleet)
     changed = weigh(cast, fleet, 1, 2)
     with pytest.raises(Conflict) as refusal:
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
     assert "the speeds of the destinations" in refusal.value.message
     evaluation = make.judge_again(cast, plan)
     item = evaluation.items.get(number=6)
     assert (item.verdict, item.numbers["speeds_changed"]) == (FAIL, [1])
     assert "speed of 1 of 4 destinations" in item.explanation
     with pytest.raises(Conflict) as refusal:
-        reviews.submit_plan(acting_user=cast.ada, plan=Plan.objects.get(pk=plan.pk))
+        submit_plan(acting_user=cast.ada, plan=Plan.objects.get(pk=plan.pk))
     assert refusal.value.code == "gate-not-passed"
-    fleets.change_destination(acting_user=cast.root, destination=changed, weight=1)
+    change_destination(acting_user=cast.root, destination=changed, weight=1)
     evaluation = make.judge_again(cast, plan)
     assert evaluation.items.get(number=6).verdict == PASS
     assert evaluation.passed
@@ -224,9 +227,9 @@ def test_a_changed_speed_makes_an_approval_stale_and_the_checklist_fail(cast, fl
 
 def test_a_destination_that_came_makes_an_approval_stale(cast, fleet):
     plan = make.approved_plan(cast, fleet)
-    fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW])
+    add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW])
     with pytest.raises(Conflict) as refusal:
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
     assert "the destinations that are up" in refusal.value.message
     assert make.judge_again(cast, plan).items.get(number=6).verdict == FAIL
 
@@ -234,7 +237,7 @@ def test_a_destination_that_came_makes_an_approval_stale(cast, fleet):
 def test_a_plan_made_for_the_speeds_of_now_passes_that_item(cast, fleet):
     weigh(cast, fleet, 1, 2)
     plan = make.replayed_plan(cast, fleet)
-    evidence = gates.collect_evidence(plan)
+    evidence = collect_evidence(plan)
     assert evidence["capacity_up"] == evidence["plan"]["capacity"] == [1.0, 2.0, 1.0, 1.0]
     assert make.evaluation_of(plan).items.get(number=6).verdict == PASS
 
@@ -249,8 +252,8 @@ def test_loads_of_a_replay_go_by_the_speeds_unless_they_are_given(cast, fleet):
     equal = make.built_plan(cast, fleet)
     own = float(f"{equal.workload.total_rps:.3g}")
     # Of q_cap 8 times 4; and the workload's own rate, without which nothing would be shown of it.
-    assert replays.check_options(equal)["loads_rps"] == sorted({12.8, 22.4, 32.0, own})
+    assert check_options(equal)["loads_rps"] == sorted({12.8, 22.4, 32.0, own})
     Destination.objects.filter(fleet=fleet, index=0).update(weight=7.0)
     faster = make.built_plan(cast, fleet)
-    assert replays.check_options(faster)["loads_rps"] == sorted({32.0, 56.0, 80.0, own})
-    assert replays.check_options(faster, loads_rps=[5.0])["loads_rps"] == [5.0]
+    assert check_options(faster)["loads_rps"] == sorted({32.0, 56.0, 80.0, own})
+    assert check_options(faster, loads_rps=[5.0])["loads_rps"] == [5.0]

@@ -5,9 +5,13 @@ import pytest
 from planner.digests import digest
 from planner.errors import Conflict
 from planner.models import GateEvaluation, Replay
-from planner.services import cells, fleets, gates, replays, reviews
-from planner.services.evidence import as_stored
-from planner.services.jobs import cancel_job
+from planner.services.fleets import fleets
+from planner.services.gate.evidence import as_stored, collect_evidence
+from planner.services.jobs.cancellation import cancel_job
+from planner.services.replays import cells
+from planner.services.replays import orders as replay_orders
+from planner.services.reviews.evidence_changes import changed_since
+from planner.services.reviews.submissions import submit_plan
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +45,9 @@ def test_evidence_says_how_its_replay_was_made(cast, fleet):
 
 def test_loads_that_bisection_added_are_part_of_the_evidence(cast, fleet):
     plan = make.built_plan(cast, fleet)
-    row, _ = replays.start_replay(acting_user=cast.ada, plan=plan, **{**SMALL, "loads_rps": [4.0, 60.0], "refine": 1})
+    row, _ = replay_orders.start_replay(
+        acting_user=cast.ada, plan=plan, **{**SMALL, "loads_rps": [4.0, 60.0], "refine": 1}
+    )
     while cell := row.cells.filter(state="queued").first():
         cells.run_cell(cell.pk)
     found = make.evaluation_of(plan).evidence["replay"]
@@ -52,7 +58,7 @@ def test_loads_that_bisection_added_are_part_of_the_evidence(cast, fleet):
 def test_runs_are_those_of_the_requests_that_there_are(cast, fleet):
     plan = make.built_plan(cast, fleet)
     row = make.run_replay(cast, plan, **{**SMALL, "requests": 20_000}, arrivals="bootstrap", run_length=150)
-    assert gates.collect_evidence(row.plan)["replay"]["runs"] == 1_999 // 150  # the trace has 2,000
+    assert collect_evidence(row.plan)["replay"]["runs"] == 1_999 // 150  # the trace has 2,000
 
 
 def test_a_plan_that_was_judged_in_the_older_format_has_to_be_judged_again(cast, fleet):
@@ -63,15 +69,15 @@ def test_a_plan_that_was_judged_in_the_older_format_has_to_be_judged_again(cast,
         plan=plan, replay=now.replay, passed=True, evidence=older, evidence_digest="0" * 64, created_by=cast.ada
     )
     with pytest.raises(Conflict, match="older version of the console"):
-        reviews.submit_plan(acting_user=cast.ada, plan=plan)
+        submit_plan(acting_user=cast.ada, plan=plan)
     make.judge_again(cast, plan)
-    reviews.submit_plan(acting_user=cast.ada, plan=plan)
+    submit_plan(acting_user=cast.ada, plan=plan)
 
 
 def test_a_replay_that_was_cancelled_or_failed_after_somebody_could_look_counts_as_an_earlier_one(cast, fleet):
     plan = make.built_plan(cast, fleet)
     for looked, how in ((False, "cancel"), (True, "cancel"), (True, "fail")):
-        row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **SMALL)
+        row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **SMALL)
         if looked:
             cells.run_cell(row.cells.first().pk)
         if how == "cancel":
@@ -123,17 +129,17 @@ def test_a_policy_that_is_changed_and_changed_back_is_another_version_and_makes_
     plan = make.replayed_plan(cast, fleet)
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4)
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.5)
-    assert reviews.changed_since(plan, make.evaluation_of(plan)) == ["the fleet's policy (version 3)"]
+    assert changed_since(plan, make.evaluation_of(plan)) == ["the fleet's policy (version 3)"]
 
 
 def test_rates_measured_since_with_another_distribution_stop_a_plan_and_the_same_again_do_not(cast, fleet):
     plan = make.replayed_plan(cast, fleet)
     make.make_workload(cast, fleet)  # measured again, the same shape
-    assert reviews.changed_since(plan, make.evaluation_of(plan)) == []
+    assert changed_since(plan, make.evaluation_of(plan)) == []
     make.import_rates(cast, fleet, "key,rate\n" + "".join(f"k{n},1\n" for n in range(400)))
     workload = fleet.workloads.latest("id")
     assert workload.measured_at > plan.workload.measured_at
-    assert reviews.changed_since(plan, make.evaluation_of(plan)) == ["the distribution of the rates"]
+    assert changed_since(plan, make.evaluation_of(plan)) == ["the distribution of the rates"]
     item = make.judge_again(cast, plan).items.get(number=6)
     assert item.verdict == "fail"
     assert workload.name in item.explanation

@@ -6,8 +6,8 @@ import pytest
 
 from planner.errors import Conflict, Invalid
 from planner.models import Plan
-from planner.selectors.explanations import explain
-from planner.services import fleets
+from planner.selectors.plans.explanations import explain
+from planner.services.fleets.destinations import change_destination
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -74,9 +74,7 @@ def test_tenants_tokens_and_value_are_named_with_their_figures(cast, fleet):
     )
     names = [d.name for d in fleet.destinations.all()]
     for name in names[1:]:
-        fleets.change_destination(
-            acting_user=cast.linus, destination=fleet.destinations.get(name=name), state="draining"
-        )
+        change_destination(acting_user=cast.linus, destination=fleet.destinations.get(name=name), state="draining")
     plan = plan_of(cast, fleet, csv, slots=9, tokens_per_destination=120)
     assert explain(plan, key="c")["sentence"].endswith(
         "not kept warm: it needs 40 KV tokens and 10 were left in the fleet."
@@ -103,7 +101,7 @@ def test_tenants_tokens_and_value_are_named_with_their_figures(cast, fleet):
 
 def test_against_its_incumbent_a_replan_names_what_a_key_left_even_where_that_is_gone(cast, fleet):
     first = plan_of(cast, fleet)
-    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=1), state="draining")
+    change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=1), state="draining")
     second = make.built_plan(cast, fleet, incumbent=first, slots_per_destination=2)
     told = explain(second, key="big")
     assert (told["was"], told["lost"], told["incumbent"]) == (["d0", "d1"], ["d1"], first.number)
@@ -133,7 +131,7 @@ def test_the_only_destination_and_one_with_halves_of_keys(cast, fleet):
         "no key has to go to its backup; d1 takes most" in explain(plan_of(cast, fleet), destination="d0")["sentence"]
     )
     for destination in fleet.destinations.exclude(index=0):
-        fleets.change_destination(acting_user=cast.linus, destination=destination, state="draining")
+        change_destination(acting_user=cast.linus, destination=destination, state="draining")
     told = explain(plan_of(cast, fleet), destination="d0")
     assert told["imbalance_after"] is None
     assert told["sentence"].endswith("It is the only one: without it nothing is left to serve.")

@@ -7,11 +7,15 @@ import pytest
 
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Job, ServingProfile
-from planner.services import calibrations, fits, fleets, jobs, measured_sweeps, traces
-from planner.services.engines import engine_of
+from planner.services.calibrations import calibrations, fits, sweep_imports
+from planner.services.fleets import fleets
+from planner.services.fleets.engines import engine_of, profile_names
+from planner.services.jobs import jobs
+from planner.services.jobs.cancellation import cancel_job
+from planner.services.workloads import traces
 from planner.simulation.calibration import part_of, sweep_point
 from planner.simulation.fit import _scaled
-from planner.tasks import run_fit
+from planner.tasks import run_job
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +25,7 @@ ITERATIONS = "load_rps,p99_s,prefill_tokens,decodes,context_tokens,iteration_s"
 def imported(cast, fleet, lines):
     file = io.BytesIO("\n".join(lines).encode())
     options = {"file": file, "file_name": "sweep.csv", "slots_measured": 50, "knee_factor": 100.0}
-    return measured_sweeps.import_sweep(acting_user=cast.ada, fleet=fleet, **options)
+    return sweep_imports.import_sweep(acting_user=cast.ada, fleet=fleet, **options)
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def swept(cast, fleet):
 
 
 def run(job):
-    run_fit(job.pk)
+    run_job(job.pk)
     job.refresh_from_db()
     return job
 
@@ -76,7 +80,7 @@ def test_iterations_give_the_constants_as_a_profile_of_its_own(cast, fleet, time
 
 def test_a_fleet_can_be_served_by_a_fitted_profile(cast, fleet, timed):
     profile = fits.fit_profile(acting_user=cast.ada, calibration=timed, name="mine")
-    assert "mine" in fleets.profile_names()
+    assert "mine" in profile_names()
     changed = fleets.change_serving_profile(acting_user=cast.root, fleet=fleet, engine_profile="mine")
     assert changed.serving_profile == profile
     with pytest.raises(Invalid, match=r"known: .*mine"):
@@ -112,7 +116,7 @@ def test_a_cancelled_fit_stops_and_stores_nothing(cast, fleet, swept, monkeypatc
     def cancel_in_between(mine, done, message=""):
         told.append(done)
         if done == at:
-            jobs.cancel_job(acting_user=cast.ada, job=job)
+            cancel_job(acting_user=cast.ada, job=job)
         return plain(mine, done, message)
 
     monkeypatch.setattr(jobs, "progress", cancel_in_between)

@@ -8,7 +8,11 @@ from django.utils import timezone
 
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Freeze
-from planner.services import rollouts
+from planner.services.rollouts import freezes
+from planner.services.rollouts.freezes import lift_freeze, unfreeze
+from planner.services.rollouts.rollback import roll_back
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import advance_rollout, pause_rollout, promote_rollout, resume_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -19,7 +23,7 @@ def frozen(request, cast, fleet):
     """A canary ready to go on, and then a freeze."""
     rollout = make.pass_step(make.canary(cast, fleet))
     of = fleet if request.param == "this fleet" else None
-    return rollout, rollouts.freeze(acting_user=cast.root, fleet=of, reason="holidays")
+    return rollout, freezes.freeze(acting_user=cast.root, fleet=of, reason="holidays")
 
 
 def test_nothing_moves(cast, fleet, frozen):
@@ -27,72 +31,72 @@ def test_nothing_moves(cast, fleet, frozen):
     other = make.approved_plan(cast, fleet)
     fleet.refresh_from_db()
     version = fleet.table_version
-    paused = rollouts.pause_rollout(acting_user=cast.linus, rollout=rollout)
+    paused = pause_rollout(acting_user=cast.linus, rollout=rollout)
     later = timezone.now() + dt.timedelta(hours=1)
     for call, values in (
-        (rollouts.start_rollout, {"plan": other}),
-        (rollouts.start_rollout, {"plan": other, "scheduled_for": later}),
-        (rollouts.advance_rollout, {"rollout": rollout}),
-        (rollouts.promote_rollout, {"rollout": rollout, "reason": "now"}),
-        (rollouts.resume_rollout, {"rollout": paused}),
-        (rollouts.roll_back, {"fleet": fleet, "plan": other, "reason": "now"}),
+        (start_rollout, {"plan": other}),
+        (start_rollout, {"plan": other, "scheduled_for": later}),
+        (advance_rollout, {"rollout": rollout}),
+        (promote_rollout, {"rollout": rollout, "reason": "now"}),
+        (resume_rollout, {"rollout": paused}),
+        (roll_back, {"fleet": fleet, "plan": other, "reason": "now"}),
     ):
         with pytest.raises(Conflict) as refusal:
             call(acting_user=cast.linus, **values)
         assert refusal.value.code == "frozen", call
         assert "holidays" in refusal.value.message
     with pytest.raises(Conflict, match="frozen"):
-        rollouts.advance_rollout(acting_user=None, rollout=rollout)  # the console neither
+        advance_rollout(acting_user=None, rollout=rollout)  # the console neither
     fleet.refresh_from_db()
     assert fleet.table_version == version
-    rollouts.lift_freeze(acting_user=cast.root, freeze=freeze)
-    rollouts.resume_rollout(acting_user=cast.linus, rollout=paused)
-    assert rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout).state == "active"
+    lift_freeze(acting_user=cast.root, freeze=freeze)
+    resume_rollout(acting_user=cast.linus, rollout=paused)
+    assert advance_rollout(acting_user=cast.linus, rollout=rollout).state == "active"
 
 
 def test_a_freeze_of_one_fleet_leaves_the_others_alone(cast, fleet):
-    rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+    freezes.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
     assert make.canary(cast, make.make_fleet(cast, "beta")).state == "canary"
 
 
 def test_who_operates_a_fleet_freezes_it_and_only_admins_freeze_all(cast, fleet):
-    rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+    freezes.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
     with pytest.raises(NotAllowed):
-        rollouts.freeze(acting_user=cast.linus, fleet=None, reason="holidays")
-    everywhere = rollouts.freeze(acting_user=cast.root, fleet=None, reason="holidays")
+        freezes.freeze(acting_user=cast.linus, fleet=None, reason="holidays")
+    everywhere = freezes.freeze(acting_user=cast.root, fleet=None, reason="holidays")
     with pytest.raises(NotAllowed):
-        rollouts.lift_freeze(acting_user=cast.linus, freeze=everywhere)
+        lift_freeze(acting_user=cast.linus, freeze=everywhere)
 
 
 def test_a_fleet_is_frozen_once_at_a_time(cast, fleet):
-    first = rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+    first = freezes.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
     with pytest.raises(Conflict, match="holidays") as refusal:
-        rollouts.freeze(acting_user=cast.grace, fleet=fleet, reason="more holidays")
+        freezes.freeze(acting_user=cast.grace, fleet=fleet, reason="more holidays")
     assert refusal.value.code == "frozen"
     with pytest.raises(IntegrityError, match="freeze_one_a_fleet"), transaction.atomic():
         Freeze.objects.create(fleet=fleet, reason="once more", frozen_by=cast.linus)
-    rollouts.unfreeze(acting_user=cast.grace, fleet=fleet, reason="back at work")
+    unfreeze(acting_user=cast.grace, fleet=fleet, reason="back at work")
     with pytest.raises(Conflict):
-        rollouts.lift_freeze(acting_user=cast.linus, freeze=first)
-    assert rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="again").pk != first.pk
+        lift_freeze(acting_user=cast.linus, freeze=first)
+    assert freezes.freeze(acting_user=cast.linus, fleet=fleet, reason="again").pk != first.pk
 
 
 def test_unfreeze_of_a_fleet_does_not_lift_that_of_all(cast, fleet):
     with pytest.raises(Conflict) as refusal:
-        rollouts.unfreeze(acting_user=cast.linus, fleet=fleet)
+        unfreeze(acting_user=cast.linus, fleet=fleet)
     assert refusal.value.code == "not-frozen"
-    rollouts.freeze(acting_user=cast.root, fleet=None, reason="holidays")
+    freezes.freeze(acting_user=cast.root, fleet=None, reason="holidays")
     with pytest.raises(Conflict) as refusal:
-        rollouts.unfreeze(acting_user=cast.linus, fleet=fleet)
+        unfreeze(acting_user=cast.linus, fleet=fleet)
     assert refusal.value.code == "frozen-for-all"
 
 
 def test_it_wants_a_reason_and_both_ends_are_audited(cast, fleet):
     with pytest.raises(Invalid):
-        rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason=" ")
-    rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
-    rollouts.unfreeze(acting_user=cast.grace, fleet=fleet, reason="back at work")
-    rollouts.freeze(acting_user=cast.root, fleet=None, reason="audit week")
+        freezes.freeze(acting_user=cast.linus, fleet=fleet, reason=" ")
+    freezes.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+    unfreeze(acting_user=cast.grace, fleet=fleet, reason="back at work")
+    freezes.freeze(acting_user=cast.root, fleet=None, reason="audit week")
     events = AuditEvent.objects.filter(action__in=["fleet.frozen", "fleet.unfrozen"]).order_by("id")
     assert [(e.action, e.actor_name, e.fleet, e.reason) for e in events] == [
         ("fleet.frozen", "linus", fleet, "holidays"),

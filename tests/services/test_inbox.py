@@ -9,8 +9,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from planner.models import BreakGlass, DriftCheck, Rollout
-from planner.services import emergencies, reviews, rollouts
-from planner.services.inbox import waiting_for_me
+from planner.selectors.reviews.inbox import waiting_for_me
+from planner.services.access.break_glass import close_break_glass, open_break_glass
+from planner.services.reviews.approvals import approve_plan
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.rollback import roll_back
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import pause_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +29,7 @@ def test_a_plan_in_review_waits_for_those_who_may_decide_and_have_not(cast, flee
     plan = make.submitted_plan(cast, fleet)
     assert kinds(cast.grace) == kinds(cast.hopper) == ["approval"]
     assert kinds(cast.ada) == kinds(cast.linus) == kinds(cast.vera) == []
-    reviews.approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
+    approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
     assert kinds(cast.hopper) == []
 
 
@@ -32,7 +37,7 @@ def test_a_vote_that_counts_is_not_asked_for_again_and_one_that_has_run_out_is(c
     """Votes count by the digest of the evidence, however often it is judged, and for as long as they hold."""
     fleet = make.make_fleet(cast, "two", min_approvals=2)
     plan = make.submitted_plan(cast, fleet)
-    reviews.approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
+    approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
     assert kinds(cast.grace) == []
     make.judge_again(cast, plan)
     assert (kinds(cast.grace), kinds(cast.hopper)) == ([], ["approval"])
@@ -43,9 +48,9 @@ def test_a_vote_that_counts_is_not_asked_for_again_and_one_that_has_run_out_is(c
 
 def test_a_paused_canary_and_one_whose_step_is_over_wait_for_operators(cast):
     fleet = make.make_fleet(cast, "held", canary_holds_s=[3_600])
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
+    rollout = start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
     assert kinds(cast.linus) == []  # it is watched: nobody has to do anything
-    rollouts.pause_rollout(acting_user=cast.linus, rollout=rollout, reason="lunch")
+    pause_rollout(acting_user=cast.linus, rollout=rollout, reason="lunch")
     assert kinds(cast.linus) == ["rollout"]
     assert "lunch" in waiting_for_me(cast.linus)[0].text
     Rollout.objects.filter(pk=rollout.pk).update(
@@ -56,10 +61,10 @@ def test_a_paused_canary_and_one_whose_step_is_over_wait_for_operators(cast):
 
 
 def test_an_emergency_waits_for_a_review_by_somebody_else(cast, fleet):
-    row = emergencies.open_emergency(acting_user=cast.grace, fleet=fleet, reason="the router lost its tables")
+    row = open_break_glass(acting_user=cast.grace, fleet=fleet, reason="the router lost its tables")
     assert kinds(cast.hopper) == kinds(cast.root) == ["emergency"]
     assert kinds(cast.grace) == kinds(cast.linus) == []
-    emergencies.close_emergency(acting_user=cast.grace, emergency=row)
+    close_break_glass(acting_user=cast.grace, emergency=row)
     assert kinds(cast.hopper) == kinds(cast.root) == ["review"]
     assert kinds(cast.grace) == []
     BreakGlass.objects.filter(pk=row.pk).update(reviewed_by=cast.root, reviewed_at=timezone.now(), review="fine")
@@ -80,7 +85,7 @@ def test_a_fleet_that_left_its_range_waits_until_it_is_back_or_another_plan_is_l
 def test_it_takes_the_same_queries_for_one_fleet_and_for_many(cast):
     def held(n):
         fleet = make.make_fleet(cast, f"many-{n}", canary_holds_s=[0])
-        rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
+        start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
         live = fleet.rollouts.get(state="active")
         DriftCheck.objects.create(fleet=fleet, plan=live.plan, rollout=live, verdict="silent")
         make.submitted_plan(cast, fleet)
@@ -109,9 +114,9 @@ def test_page_count_and_api_show_the_same(client, cast, fleet):
 
 def test_a_fleet_that_the_monitor_sent_back_waits_until_another_plan_is_live(cast, fleet):
     plan = make.active_plan(cast, fleet)
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="by a person, who knows why")
+    fall_back(acting_user=cast.linus, fleet=fleet, reason="by a person, who knows why")
     assert kinds(cast.linus) == []
-    rollouts.roll_back(acting_user=cast.linus, fleet=fleet, plan=plan, reason="it was the network")
-    rollouts.fall_back(acting_user=None, fleet=fleet, reason="p99 above its limit")
+    roll_back(acting_user=cast.linus, fleet=fleet, plan=plan, reason="it was the network")
+    fall_back(acting_user=None, fleet=fleet, reason="p99 above its limit")
     assert kinds(cast.linus) == ["monitor"]
     assert str(plan) in waiting_for_me(cast.linus)[0].text

@@ -4,16 +4,24 @@ import pytest
 
 from planner.errors import Conflict
 from planner.models import Plan, Rollout
-from planner.services import fleets, gates, replays, reviews, rollouts
+from planner.services.fleets.destinations import change_destination
+from planner.services.gate.evidence import collect_evidence
+from planner.services.replays.options import check_options
+from planner.services.reviews.approvals import approve_plan
+from planner.services.reviews.evidence_changes import changed_since
+from planner.services.reviews.submissions import submit_plan
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import advance_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
 
 
 def bring_live(cast, plan):
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+    rollout = start_rollout(acting_user=cast.linus, plan=plan)
     while rollout.state != Rollout.State.ACTIVE:
-        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
+        rollout = advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
     return Plan.objects.get(pk=plan.pk)
 
 
@@ -49,9 +57,9 @@ def test_a_what_if_and_a_fleet_on_flat_lb_have_no_other_plan_beside(cast, fleet)
     bring_live(cast, plan)
     other = make.built_plan(cast, fleet)
     fault = [{"kind": "drain", "destination": "d1", "start": 0.5}]
-    assert replays.check_options(other, **make.REPLAY, faults=fault)["also"] == []
+    assert check_options(other, **make.REPLAY, faults=fault)["also"] == []
     # Named by hand it stands there once.
-    also = replays.check_options(other, **make.REPLAY, also=[plan.number])["also"]
+    also = check_options(other, **make.REPLAY, also=[plan.number])["also"]
     assert [row["plan"] for row in also] == [plan.number]
 
 
@@ -61,7 +69,7 @@ def test_a_replay_from_before_the_live_plan_went_live_is_not_enough(cast, fleet)
     assert make.evaluation_of(second).passed
     bring_live(cast, first)
     with pytest.raises(Conflict) as refusal:
-        reviews.submit_plan(acting_user=cast.ada, plan=second)
+        submit_plan(acting_user=cast.ada, plan=second)
     assert refusal.value.code == "evidence-stale"
     assert "the plan that is live" in refusal.value.message
     assert not make.judge_again(cast, second).passed
@@ -72,13 +80,13 @@ def test_a_replay_from_before_the_live_plan_went_live_is_not_enough(cast, fleet)
 
 
 def test_a_live_plan_for_other_destinations_cannot_be_compared_and_falling_back_first_helps(cast, fleet, live):
-    fleets.change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=3), state="down")
+    change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=3), state="down")
     plan = make.built_plan(cast, fleet)
     assert make.run_replay(cast, plan).parameters["also"] == []
     found = check(plan, "incumbent-replayed")
     assert found["verdict"] == "missing"
     assert "it is for other destinations than this one" in found["explanation"]
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="a rack is gone")
+    fall_back(acting_user=cast.linus, fleet=fleet, reason="a rack is gone")
     make.judge_again(cast, plan)
     assert check(plan, "incumbent-replayed")["verdict"] == "pass"
 
@@ -86,21 +94,21 @@ def test_a_live_plan_for_other_destinations_cannot_be_compared_and_falling_back_
 def test_a_live_plan_none_of_whose_keys_are_known_is_left_out_and_missing(cast, fleet, live):
     rates = make.import_rates(cast, fleet, "key,rate\n" + "".join(f"other-{n},1\n" for n in range(8)))
     plan = make.built_plan(cast, fleet, workload=rates)
-    chosen = replays.check_options(plan, **make.REPLAY)
+    chosen = check_options(plan, **make.REPLAY)
     assert (chosen["also"], chosen["policies"]) == ([], ["flat-lb", "cacheroute", "sticky"])
 
 
 def test_becoming_active_changes_nothing_of_the_evidence_that_a_plan_was_approved_on(cast, fleet, live):
     evaluation = make.evaluation_of(live)
-    assert reviews.changed_since(live, evaluation) == []
+    assert changed_since(live, evaluation) == []
     plan = make.replayed_plan(cast, fleet, incumbent=live)
-    plan = reviews.submit_plan(acting_user=cast.ada, plan=plan)
+    plan = submit_plan(acting_user=cast.ada, plan=plan)
     evaluation = make.evaluation_of(plan)
-    reviews.approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation.evidence_digest)
+    approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation.evidence_digest)
     bring_live(cast, plan)
-    assert gates.collect_evidence(plan)["incumbent"]["plan"] == live.number
-    assert gates.collect_evidence(plan)["replan"]["incumbent_is_live"] is True
-    assert reviews.changed_since(plan, evaluation) == []
+    assert collect_evidence(plan)["incumbent"]["plan"] == live.number
+    assert collect_evidence(plan)["replan"]["incumbent_is_live"] is True
+    assert changed_since(plan, evaluation) == []
 
 
 def test_the_plan_ordered_with_its_replay_gets_the_live_one_beside_too(cast, fleet, live):

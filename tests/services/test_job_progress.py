@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from planner.models import Job, ReplayCell
-from planner.selectors.job_progress import elapsed_s, eta_s, with_progress
-from planner.services import replays
+from planner.selectors.jobs.progress import elapsed_s, eta_s, with_progress
+from planner.services.replays import orders as replay_orders
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +21,7 @@ def ago(seconds):
 @pytest.fixture
 def replay(cast, fleet):
     """A replay of 27 cells, begun 20 s ago; nothing finished."""
-    row, job = replays.start_replay(acting_user=cast.ada, plan=make.built_plan(cast, fleet), **make.REPLAY)
+    row, job = replay_orders.start_replay(acting_user=cast.ada, plan=make.built_plan(cast, fleet), **make.REPLAY)
     Job.objects.filter(pk=job.pk).update(state="running", started_at=ago(20))
     return row
 

@@ -10,7 +10,13 @@ from planner import artifacts
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Job, Plan, Replay, ReplayCell
 from planner.routing import build_table
-from planner.services import cells, plans, replays, workloads
+from planner.services.base.states import move_plan
+from planner.services.plans import builds
+from planner.services.plans.orders import order_plan
+from planner.services.replays import cells
+from planner.services.replays import orders as replay_orders
+from planner.services.replays.cell_runs import figures_of
+from planner.services.workloads import imports
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -36,10 +42,10 @@ def test_equal_inputs_give_plans_with_one_artifact(cast, fleet):
 
 
 def test_destinations_that_are_not_up_take_nothing(cast, fleet):
-    from planner.services import fleets
+    from planner.services.fleets.destinations import change_destination
 
     drained = fleet.destinations.get(index=1)
-    fleets.change_destination(acting_user=cast.linus, destination=drained, state="draining")
+    change_destination(acting_user=cast.linus, destination=drained, state="draining")
     plan = make.built_plan(cast, fleet)
     assert plan.parameters["destinations"] == [0, 2, 3]
     assert len(plan.summary["load"]) == 3
@@ -49,22 +55,23 @@ def test_a_build_that_is_delivered_twice_is_done_once(cast, fleet):
     plan, job = make.order_plan(cast, fleet)
     make.build(job)
     before = Plan.objects.get(pk=plan.pk).version
-    from planner.tasks import build_plan
+    from planner.tasks import run_job
 
-    build_plan(job.pk)
+    run_job(job.pk)
     assert Plan.objects.get(pk=plan.pk).version == before
     assert AuditEvent.objects.filter(action="plan.built").count() == 1
 
 
 def test_a_build_that_was_cancelled_meanwhile_stores_nothing(cast, fleet):
-    from planner.services.jobs import cancel_job, claimed
+    from planner.services.jobs.cancellation import cancel_job
+    from planner.services.jobs.jobs import claimed
 
     plan, job = make.order_plan(cast, fleet)
     with claimed(job.pk) as mine:
         cancel_job(acting_user=cast.ada, job=job)
         with pytest.raises(Conflict):
-            plans.move(Plan.objects.get(pk=plan.pk), Plan.State.BUILDING)
-        plans.build_plan(mine)
+            move_plan(Plan.objects.get(pk=plan.pk), Plan.State.BUILDING)
+        builds.build_plan(mine)
     plan.refresh_from_db()
     assert (plan.state, plan.table) == (Plan.State.CANCELLED, None)
     assert Job.objects.get(pk=job.pk).state == Job.State.CANCELLED
@@ -102,7 +109,7 @@ def test_every_policy_sees_the_same_arrivals(cast, fleet):
 
 def test_a_cell_that_is_delivered_twice_runs_once(cast, fleet):
     plan = make.built_plan(cast, fleet)
-    row, _ = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+    row, _ = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     cell = row.cells.first()
     cells.run_cell(cell.pk)
     first = ReplayCell.objects.get(pk=cell.pk)
@@ -114,15 +121,15 @@ def test_a_cell_runs_to_the_same_figures_again(cast, fleet):
     row = make.run_replay(cast, make.built_plan(cast, fleet))
     cell = row.cells.first()
     stored = cell.figures
-    again = cells.figures_of(cell)
+    again = figures_of(cell)
     assert again == stored
 
 
 def test_a_cancelled_replay_leaves_the_plan_built_and_its_open_cells_cancelled(cast, fleet):
-    from planner.services.jobs import cancel_job
+    from planner.services.jobs.cancellation import cancel_job
 
     plan = make.built_plan(cast, fleet)
-    row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+    row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     done = row.cells.first()
     cells.run_cell(done.pk)
     cancel_job(acting_user=cast.ada, job=job)
@@ -146,7 +153,7 @@ def test_a_workload_of_rates_alone_is_replayed_on_synthesised_requests_and_says_
 
 def test_a_replay_that_fails_says_which_cell_and_why(cast, fleet):
     plan = make.built_plan(cast, fleet)
-    row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+    row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     Replay.objects.filter(pk=row.pk).update(arrivals="no such process")
     for cell in row.cells.all():
         cells.run_cell(cell.pk)
@@ -178,7 +185,7 @@ def test_a_replay_that_fails_says_which_cell_and_why(cast, fleet):
 def test_replay_options_that_cannot_be_used_name_their_field(cast, fleet, options, field):
     plan = make.built_plan(cast, fleet)
     with pytest.raises(Invalid) as refusal:
-        replays.start_replay(acting_user=cast.ada, plan=plan, **options)
+        replay_orders.start_replay(acting_user=cast.ada, plan=plan, **options)
     assert refusal.value.field == field
 
 
@@ -208,7 +215,7 @@ def test_inputs_of_another_fleet_are_refused(cast, fleet):
 def test_only_planners_order_plans(cast, fleet, who):
     workload, calibration = make.make_workload(cast, fleet), make.make_calibration(cast, fleet)
     with pytest.raises(NotAllowed):
-        plans.order_plan(acting_user=getattr(cast, who), fleet=fleet, workload=workload, calibration=calibration)
+        order_plan(acting_user=getattr(cast, who), fleet=fleet, workload=workload, calibration=calibration)
 
 
 def test_a_plan_whose_replay_follows_the_build_has_both_jobs_without_a_gap(cast, fleet):
@@ -237,7 +244,7 @@ def test_a_trace_that_is_shorter_than_what_was_asked_for_is_judged_by_what_it_se
 )
 def test_import_arguments_that_cannot_be_used_name_their_field(cast, fleet, value, field):
     with pytest.raises(Invalid) as refusal:
-        workloads.import_workload(
+        imports.import_workload(
             acting_user=cast.ada, fleet=fleet, file=io.BytesIO(b"key,rate\na,1\n"), file_name="r.csv", **value
         )
     assert refusal.value.field == field
@@ -245,7 +252,7 @@ def test_import_arguments_that_cannot_be_used_name_their_field(cast, fleet, valu
 
 
 def test_when_rates_were_measured_is_missing_evidence_unless_it_was_stated(cast, fleet):
-    workload = workloads.import_workload(
+    workload = imports.import_workload(
         acting_user=cast.ada, fleet=fleet, file=io.BytesIO(b"key,rate\na,1\nb,2\n"), file_name="r.csv"
     )
     plan = make.built_plan(cast, fleet, workload=workload)

@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 
 from planner.errors import Conflict
 from planner.models import AuditEvent, DriftCheck, Fleet, Plan, Rollout, TelemetryWindow
-from planner.selectors.monitoring import last_ran
-from planner.services import fleets, monitor, rollouts, telemetry
-from planner.services.cool_down import cooling_down_until
-from planner.services.drift import GRACE_S
+from planner.selectors.monitoring.cool_down import cooling_down_until
+from planner.selectors.monitoring.queries import last_ran
+from planner.services.fleets import fleets
+from planner.services.monitoring import monitor
+from planner.services.monitoring.drift import GRACE_S
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.freezes import freeze
+from planner.services.rollouts.rollback import roll_back
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import pause_rollout
+from planner.services.telemetry import windows
 from tests import factories as make
 from tests.traffic import arm_report, window_report
 
@@ -45,7 +52,7 @@ class Clock:
                 arms.append(arm_report(fleet, "canary", **{"requests": 470, "p99_s": 1.5, "seed": 5, **canary}))
             ended = self.now - dt.timedelta(seconds=GRACE_S)
             payload = window_report(fleet, *arms, started_at=ended - STEP, seconds=120, **more)
-            telemetry.record_windows(acting_user=self.cast.linus, fleet=fleet, payload=payload)
+            windows.record_windows(acting_user=self.cast.linus, fleet=fleet, payload=payload)
         return monitor.watch_fleet(fleet, now=self.now) if look else None
 
 
@@ -130,7 +137,7 @@ def test_three_breaches_in_a_row_fall_back_and_cool_down(live, cast):
         make.plan_of(fleet) if hasattr(make, "plan_of") else Plan.objects.filter(fleet=fleet, kind="cacheroute").get()
     )
     with pytest.raises(Conflict) as refused:
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
     assert refused.value.code == "cooling-down"
     until = cooling_down_until(fleet)
     assert until == event.created_at + dt.timedelta(seconds=fleet.cool_down_s)
@@ -140,7 +147,7 @@ def test_three_breaches_in_a_row_fall_back_and_cool_down(live, cast):
 
 
 def test_a_fallback_by_a_person_starts_no_cool_down(live, cast):
-    rollouts.fall_back(acting_user=cast.linus, fleet=live.fleet, reason="drill")
+    fall_back(acting_user=cast.linus, fleet=live.fleet, reason="drill")
     assert cooling_down_until(live.fleet) is None
 
 
@@ -182,9 +189,9 @@ def test_where_the_policy_does_not_fall_back_the_range_is_only_said_to_be_left(l
 def test_breaches_of_the_plan_before_do_not_count_against_the_next(live, cast):
     live.round(p99_s=9.0)
     live.round(p99_s=9.0)
-    rollouts.fall_back(acting_user=cast.linus, fleet=live.fleet)
+    fall_back(acting_user=cast.linus, fleet=live.fleet)
     plan = Plan.objects.filter(fleet=live.fleet, kind="cacheroute").get()
-    rollouts.roll_back(acting_user=cast.linus, fleet=live.fleet, plan=plan, reason="back again")
+    roll_back(acting_user=cast.linus, fleet=live.fleet, plan=plan, reason="back again")
     live.fleet.rollouts.filter(state="active").update(activated_at=timezone.now() - dt.timedelta(hours=4))
     assert live.round(p99_s=9.0).figures["breaches_in_a_row"] == 1
     assert not is_flat(live.fleet)
@@ -249,7 +256,7 @@ def late_round(clock, delay_s=90, **figures):
     fleet = clock.fleet = Fleet.objects.get(pk=clock.fleet.pk)
     arm = arm_report(fleet, **{"requests": 360, "p99_s": 1.5, **figures})
     start = clock.now - dt.timedelta(seconds=delay_s + 60)
-    found = telemetry.record_windows(
+    found = windows.record_windows(
         acting_user=clock.cast.linus, fleet=fleet, payload=window_report(fleet, arm, started_at=start)
     )
     return found.late, monitor.watch_fleet(fleet, now=clock.now)
@@ -290,7 +297,7 @@ def test_every_window_is_judged_exactly_once_whenever_it_comes(live, delays, by_
         arm = arm_report(fleet, requests=requests)
         start = at - dt.timedelta(seconds=delay_s + 60)
         payload = window_report(fleet, arm, started_at=start, source=source)
-        telemetry.record_windows(acting_user=live.cast.linus, fleet=fleet, payload=payload)
+        windows.record_windows(acting_user=live.cast.linus, fleet=fleet, payload=payload)
 
     with transaction.atomic():
         monitor.watch_fleet(fleet, now=base)
@@ -371,9 +378,9 @@ def test_nothing_is_advanced_while_something_holds_it(cast, hold):
     clock = _long_ago(cast, fleet)
     clock.now = timezone.now() - STEP
     if hold == "paused":
-        rollouts.pause_rollout(acting_user=cast.linus, rollout=rollout)
+        pause_rollout(acting_user=cast.linus, rollout=rollout)
     if hold == "frozen":
-        rollouts.freeze(acting_user=cast.root, fleet=fleet, reason="holidays")
+        freeze(acting_user=cast.root, fleet=fleet, reason="holidays")
     if hold == "silent":
         clock.now -= dt.timedelta(minutes=8)
         clock.round(canary={}, look=False)

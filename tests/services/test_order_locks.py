@@ -14,9 +14,16 @@ from django.utils import timezone
 from planner import artifacts
 from planner.errors import Busy
 from planner.models import Plan, Rollout
-from planner.selectors import blast_radius
-from planner.services import gates, reviews, rollouts, stored
-from planner.services.locking import lock
+from planner.selectors.rollouts import blast_radius
+from planner.services.base.locking import lock
+from planner.services.gate import evaluations, preload
+from planner.services.gate.preload import Preloaded, with_preloaded
+from planner.services.reviews.approvals import approve_plan
+from planner.services.reviews.submissions import submit_plan
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.rollback import roll_back
+from planner.services.rollouts.starts import fire_schedules, start_rollout
+from planner.services.rollouts.steps import advance_rollout, promote_rollout
 from tests import factories as make
 
 SECONDS = 20
@@ -77,7 +84,7 @@ def test_falling_back_does_not_wait_for_the_files_that_an_order_reads(cast, flee
         assert storage.opening.wait(SECONDS)
         with connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '1s'")
-        assert rollouts.fall_back(acting_user=cast.linus, fleet=fleet).plan.kind == Plan.Kind.FLAT
+        assert fall_back(acting_user=cast.linus, fleet=fleet).plan.kind == Plan.Kind.FLAT
         assert not storage.go_on.is_set()
     finally:
         storage.go_on.set()
@@ -104,53 +111,53 @@ def test_an_order_and_a_build_read_the_rates_once_each(cast, fleet, held):
 # --- transitions ------------------------------------------------------------------------------------------------
 def starts(w):
     w.plan = make.approved_plan(w.cast, w.fleet)
-    return lambda: rollouts.start_rollout(acting_user=w.cast.linus, plan=w.plan)
+    return lambda: start_rollout(acting_user=w.cast.linus, plan=w.plan)
 
 
 def advances(w):
     rollout = make.pass_step(make.canary(w.cast, w.fleet))
     w.plan = rollout.plan
-    return lambda: rollouts.advance_rollout(acting_user=w.cast.linus, rollout=rollout)
+    return lambda: advance_rollout(acting_user=w.cast.linus, rollout=rollout)
 
 
 def the_monitor_advances(w):
     rollout = make.pass_step(make.canary(w.cast, w.fleet))
     w.plan = rollout.plan
-    return lambda: rollouts.advance_rollout(acting_user=None, rollout=rollout)
+    return lambda: advance_rollout(acting_user=None, rollout=rollout)
 
 
 def promotes(w):
     rollout = make.pass_step(make.canary(w.cast, w.fleet))
     w.plan = rollout.plan
-    return lambda: rollouts.promote_rollout(acting_user=w.cast.linus, rollout=rollout, reason="the fix cannot wait")
+    return lambda: promote_rollout(acting_user=w.cast.linus, rollout=rollout, reason="the fix cannot wait")
 
 
 def a_schedule_fires(w):
     w.plan, at = make.approved_plan(w.cast, w.fleet), timezone.now() + timezone.timedelta(minutes=1)
-    rollouts.start_rollout(acting_user=w.cast.linus, plan=w.plan, scheduled_for=at)
-    return lambda: rollouts.fire_schedules(now=at)
+    start_rollout(acting_user=w.cast.linus, plan=w.plan, scheduled_for=at)
+    return lambda: fire_schedules(now=at)
 
 
 def rolls_back(w):
     w.plan = make.active_plan(w.cast, w.fleet)
     make.activate(w.cast, make.canary(w.cast, w.fleet))
-    return lambda: rollouts.roll_back(acting_user=w.cast.linus, fleet=w.fleet, plan=w.plan, reason="p99 up")
+    return lambda: roll_back(acting_user=w.cast.linus, fleet=w.fleet, plan=w.plan, reason="p99 up")
 
 
 def submits(w):
     w.plan = make.replayed_plan(w.cast, w.fleet)
-    return lambda: reviews.submit_plan(acting_user=w.cast.ada, plan=w.plan)
+    return lambda: submit_plan(acting_user=w.cast.ada, plan=w.plan)
 
 
 def approves(w):
     w.plan = make.submitted_plan(w.cast, w.fleet)
     seen = make.evaluation_of(w.plan).evidence_digest
-    return lambda: reviews.approve_plan(acting_user=w.cast.grace, plan=w.plan, evidence_digest=seen)
+    return lambda: approve_plan(acting_user=w.cast.grace, plan=w.plan, evidence_digest=seen)
 
 
 def evaluates(w):
     w.plan = make.replayed_plan(w.cast, w.fleet)
-    return lambda: gates.evaluate_gate(acting_user=w.cast.ada, plan=w.plan)
+    return lambda: evaluations.evaluate_gate(acting_user=w.cast.ada, plan=w.plan)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -182,7 +189,7 @@ def test_falling_back_waits_for_no_storage_whatever_else_is_under_way(cast, flee
         routed = Rollout.objects.filter(fleet=fleet, state__in=["active", "canary"]).exclude(plan__kind="flat").exists()
         with connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '1s'")
-        assert rollouts.fall_back(acting_user=cast.linus, fleet=fleet).plan.kind == Plan.Kind.FLAT
+        assert fall_back(acting_user=cast.linus, fleet=fleet).plan.kind == Plan.Kind.FLAT
         # Nor is the plan locked: a rollout that waits for it holds the fleet's lock.
         with transaction.atomic():
             lock(Plan, w.plan.pk)
@@ -209,14 +216,14 @@ def test_what_went_live_while_it_was_read_is_read_before_anything_moves(cast, fl
     looks = []
 
     def look(found):
-        seen = stored.read(found)
+        seen = preload.read(found)
         if not looks:  # what was read is of before `live` went live
-            seen = stored.Stored(seen.tables, {})
+            seen = Preloaded(seen.tables, {})
         looks.append(seen)
         return seen
 
-    evaluation = stored.after_reading(
-        plan.pk, lambda seen: gates.judge_plan(acting_user=cast.ada, plan=plan, stored=seen), reader=look
+    evaluation = with_preloaded(
+        plan.pk, lambda seen: evaluations.judge_plan(acting_user=cast.ada, plan=plan, stored=seen), reader=look
     )
     assert len(looks) == 2
     assert evaluation.evidence["blast_radius"]["against"] == live.number
@@ -227,9 +234,9 @@ def test_a_fleet_that_changes_faster_than_it_is_read_is_told_so(cast, fleet):
     plan = make.replayed_plan(cast, fleet)
     evaluations = plan.gate_evaluations.count()
     with pytest.raises(Busy):
-        stored.after_reading(
+        with_preloaded(
             plan.pk,
-            lambda seen: gates.judge_plan(acting_user=cast.ada, plan=plan, stored=seen),
-            reader=stored.read_table,  # never of what is live
+            lambda seen: evaluations.judge_plan(acting_user=cast.ada, plan=plan, stored=seen),
+            reader=preload.read_table,  # never of what is live
         )
     assert plan.gate_evaluations.count() == evaluations

@@ -3,7 +3,8 @@
 import pytest
 
 from planner.models import Job, Replay
-from planner.services import cells, closing, replays
+from planner.services.replays import cells, completion
+from planner.services.replays import orders as replay_orders
 from planner.simulation.ladder import next_load
 from tests import factories as make
 
@@ -13,7 +14,7 @@ LADDER = {"loads_rps": [4.0, 60.0], "seeds": [1, 2], "requests": 1_000, "policie
 
 def run_all(cast, plan, order=lambda cells: cells, **options):
     """Replay with the queued cells of each round taken in an order."""
-    row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **{**LADDER, **options})
+    row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **{**LADDER, **options})
     while queued := list(row.cells.filter(state="queued").order_by("id")):
         for cell in order(queued):
             cells.run_cell(cell.pk)
@@ -63,16 +64,16 @@ def test_censored_ladders_are_left_alone_unless_they_are_to_be_extended(cast, fl
 
 def test_the_digest_covers_every_figure_of_every_cell(cast, fleet):
     row, job = run_all(cast, make.built_plan(cast, fleet))
-    assert row.figures_digest == closing.digest_of(row) == job.result["figures_digest"]
+    assert row.figures_digest == completion.digest_of(row) == job.result["figures_digest"]
     cell = row.cells.first()
     cell.figures["hit_rate"] += 1e-16 + cell.figures["hit_rate"] * 1e-15
     cell.save(update_fields=["figures"])
-    assert closing.digest_of(row) != row.figures_digest
+    assert completion.digest_of(row) != row.figures_digest
 
 
 def test_counting_a_finished_cell_takes_two_queries_and_no_lock(cast, fleet, django_assert_num_queries):
-    row, _ = replays.start_replay(acting_user=cast.ada, plan=make.built_plan(cast, fleet), **LADDER)
+    row, _ = replay_orders.start_replay(acting_user=cast.ada, plan=make.built_plan(cast, fleet), **LADDER)
     cells.run_cell(row.cells.first().pk)
     with django_assert_num_queries(2) as captured:
-        closing.close_if_complete(row.pk)
+        completion.close_if_complete(row.pk)
     assert not any("FOR " in query["sql"] and "UPDATE" in query["sql"].split("FOR ", 1)[1] for query in captured)

@@ -8,7 +8,7 @@ from planner import artifacts
 from planner.errors import Invalid
 from planner.models import AuditEvent, Plan
 from planner.routing import build_table, replan
-from planner.services import fleets
+from planner.services.fleets.destinations import change_destination
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -80,7 +80,7 @@ def test_the_same_rates_move_nothing(cast, fleet, incumbent):
 
 def test_what_a_drained_destination_held_moves_and_little_else(cast, fleet, incumbent, after):
     drained = fleet.destinations.get(index=1)
-    fleets.change_destination(acting_user=cast.linus, destination=drained, state="draining")
+    change_destination(acting_user=cast.linus, destination=drained, state="draining")
     plan = replanned(cast, fleet, incumbent, after)
     assert plan.parameters["destinations"] == [0, 2, 3]
     was, now = homes(incumbent), homes(plan)
@@ -96,11 +96,11 @@ def test_what_a_drained_destination_held_moves_and_little_else(cast, fleet, incu
 
 def test_a_destination_that_came_takes_its_part(cast, fleet, incumbent, before, after):
     gone = fleet.destinations.get(index=0)
-    fleets.change_destination(acting_user=cast.linus, destination=gone, state="down")
+    change_destination(acting_user=cast.linus, destination=gone, state="down")
     three = make.built_plan(cast, fleet, workload=incumbent.workload)
     assert three.parameters["destinations"] == [1, 2, 3]
     gone.refresh_from_db()
-    fleets.change_destination(acting_user=cast.linus, destination=gone, state="up")
+    change_destination(acting_user=cast.linus, destination=gone, state="up")
     fleet.destinations.create(index=9, name="d9", url="http://127.0.0.1:9109")
     plan = replanned(cast, fleet, three, after)
     assert plan.parameters["destinations"] == [0, 1, 2, 3, 9]
@@ -144,7 +144,7 @@ def test_the_audit_trail_says_from_what_it_was_replanned_and_how_much_moves(cast
 
 def test_a_replanned_table_is_replayed_like_any_other(cast, fleet):
     incumbent = make.built_plan(cast, fleet)
-    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=2), state="draining")
+    change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=2), state="draining")
     plan = make.built_plan(cast, fleet, incumbent=incumbent)
     row = make.run_replay(cast, plan)
     assert row.state == "succeeded"

@@ -5,8 +5,17 @@ import pytest
 from planner.digests import code_version
 from planner.errors import Conflict
 from planner.models import AuditEvent, Job, Plan, Replay, ReplayCell
-from planner.services import cells, closing, replays, reviews, rollouts, stored
-from planner.services.jobs import cancel_job, sweep
+from planner.services.gate import preload
+from planner.services.jobs.cancellation import cancel_job
+from planner.services.jobs.sweep import sweep
+from planner.services.replays import cells, completion
+from planner.services.replays import orders as replay_orders
+from planner.services.replays.cell_runs import figures_of
+from planner.services.reviews.approvals import count_approvals, require_approved
+from planner.services.reviews.submissions import submit_plan
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import advance_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -16,7 +25,7 @@ OLDER = "0.0.1+000000000000"
 
 
 def start(cast, plan, **options):
-    return replays.start_replay(acting_user=cast.ada, plan=plan, **{**SMALL, **options})
+    return replay_orders.start_replay(acting_user=cast.ada, plan=plan, **{**SMALL, **options})
 
 
 def state_of(row):
@@ -73,7 +82,7 @@ def test_a_replay_whose_cells_are_all_in_is_not_closed_by_other_code(cast, fleet
     row, job = start(cast, plan)
     for cell in row.cells.all()[1:]:
         cells.run_cell(cell.pk)
-    figures = cells.figures_of(row.cells.get(state="queued"))
+    figures = figures_of(row.cells.get(state="queued"))
     # The last one was stored by a worker of the older code, which died before it closed the replay.
     row.cells.filter(state="queued").update(state="succeeded", figures=figures)
     started_by_older_code(row)
@@ -99,7 +108,7 @@ def test_a_finished_replay_of_older_code_stays_as_it_is(cast, fleet):
     row = plan.replays.get()
     started_by_older_code(row)
     cells.run_next_cell(row.pk)
-    closing.close_if_complete(row.pk)
+    completion.close_if_complete(row.pk)
     assert state_of(row) == Replay.State.SUCCEEDED
 
 
@@ -114,8 +123,8 @@ def test_an_approved_plan_stays_approved_when_another_replay_comes_to_nothing(ca
     end(cast, row, job, how)
     plan.refresh_from_db()
     assert plan.state == Plan.State.APPROVED
-    reviews.require_approved(plan, stored.read(plan))
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == "canary"
+    require_approved(plan, preload.read(plan))
+    assert start_rollout(acting_user=cast.linus, plan=plan).state == "canary"
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed", "outdated"])
@@ -124,7 +133,7 @@ def test_a_replayed_plan_is_replayed_again_when_another_replay_comes_to_nothing(
     row, job = start(cast, plan)
     end(cast, row, job, how)
     assert state_of(plan) == Plan.State.REPLAYED
-    assert reviews.submit_plan(acting_user=cast.ada, plan=plan).state == Plan.State.IN_REVIEW
+    assert submit_plan(acting_user=cast.ada, plan=plan).state == Plan.State.IN_REVIEW
 
 
 def test_another_replay_that_succeeds_makes_approvals_stale(cast, fleet):
@@ -133,13 +142,13 @@ def test_another_replay_that_succeeds_makes_approvals_stale(cast, fleet):
     plan.refresh_from_db()
     assert plan.state == Plan.State.REPLAYED
     evaluation = make.evaluation_of(plan)
-    assert reviews.votes(plan, evaluation) == 0
+    assert count_approvals(plan, evaluation) == 0
 
 
 @pytest.mark.parametrize("stage", ["canary", "active"])
 def test_a_plan_that_carries_traffic_takes_no_ordinary_replay_and_goes_on(cast, fleet, stage):
     plan = make.approved_plan(cast, fleet)
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+    rollout = start_rollout(acting_user=cast.linus, plan=plan)
     if stage == "active":
         make.activate(cast, rollout)
     with pytest.raises(Conflict, match="carries traffic") as refusal:
@@ -150,14 +159,14 @@ def test_a_plan_that_carries_traffic_takes_no_ordinary_replay_and_goes_on(cast, 
     assert (row.state, row.plan_state) == (Replay.State.RUNNING, "")
     if stage == "canary":
         make.pass_step(rollout)
-        assert rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout).weight > rollout.weight
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet)
+        assert advance_rollout(acting_user=cast.linus, rollout=rollout).weight > rollout.weight
+    fall_back(acting_user=cast.linus, fleet=fleet)
 
 
 def test_a_plan_that_was_taken_off_traffic_can_be_replayed_again(cast, fleet):
     plan = make.approved_plan(cast, fleet)
-    rollouts.start_rollout(acting_user=cast.linus, plan=plan)
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet)
+    start_rollout(acting_user=cast.linus, plan=plan)
+    fall_back(acting_user=cast.linus, fleet=fleet)
     assert start(cast, plan)[0].plan_state == Plan.State.APPROVED
 
 
@@ -198,13 +207,13 @@ def test_evidence_that_cannot_be_collected_fails_the_replay_with_the_reason(cast
     plan = make.built_plan(cast, fleet)
     row, job = start(cast, plan)
     last = last_cell(row)
-    figures = {k: v for k, v in cells.figures_of(last).items() if k != "active_keys"}
+    figures = {k: v for k, v in figures_of(last).items() if k != "active_keys"}
     row.cells.filter(pk=last.pk).update(state="succeeded", figures=figures)
     for cell in row.cells.filter(policy="cacheroute"):
         ReplayCell.objects.filter(pk=cell.pk).update(
             figures={k: v for k, v in cell.figures.items() if k != "active_keys"}
         )
-    closing.close_if_complete(row.pk)
+    completion.close_if_complete(row.pk)
     row.refresh_from_db()
     assert row.state == Replay.State.FAILED
     assert "could not be judged: KeyError: 'active_keys'" in row.failure

@@ -5,8 +5,9 @@ import pytest
 
 from planner.errors import Conflict, Invalid
 from planner.models import Replay
-from planner.services import replays, workloads
-from planner.services.replay_options import MIN_MEASURED
+from planner.services.replays import orders as replay_orders
+from planner.services.replays.options import MIN_MEASURED, check_options
+from planner.services.workloads import imports
 from planner.simulation import Blocks, Trace
 from planner.simulation.synthetic import synthetic_key_names
 from tests import factories as make
@@ -38,7 +39,7 @@ def trace_at(arrival_s):
 
 
 def plan_of(cast, fleet, trace, **values):
-    workload = workloads.store_workload(
+    workload = imports.store_workload(
         acting_user=cast.ada, fleet=fleet, parsed=parsed(trace, 3, **values), name=f"w{fleet.workloads.count()}"
     )
     return make.built_plan(cast, fleet, workload=workload)
@@ -89,7 +90,7 @@ def test_an_option_that_cannot_be_used_is_named_by_its_pointer(cast, fleet, opti
     plan = make.built_plan(cast, fleet)
     assert plan.number == 1
     with pytest.raises(Invalid) as refusal:
-        replays.start_replay(acting_user=cast.ada, plan=plan, **options)
+        replay_orders.start_replay(acting_user=cast.ada, plan=plan, **options)
     assert refusal.value.field == field
     assert says in refusal.value.message
     assert not Replay.objects.exists()
@@ -98,7 +99,7 @@ def test_an_option_that_cannot_be_used_is_named_by_its_pointer(cast, fleet, opti
 def test_faults_that_leave_somebody_to_serve_at_every_moment_are_taken(cast, fleet):
     plan = make.built_plan(cast, fleet)
     faults = [{"kind": "down", "destination": f"d{i}", "start": i / 4, "end": (i + 1) / 4} for i in range(4)]
-    chosen = replays.check_options(plan, faults=faults)
+    chosen = check_options(plan, faults=faults)
     assert [(f["position"], f["start"], f["end"]) for f in chosen["faults"]] == [
         (0, 0.0, 0.25), (1, 0.25, 0.5), (2, 0.5, 0.75), (3, 0.75, 1.0)
     ]  # fmt: skip
@@ -107,34 +108,34 @@ def test_faults_that_leave_somebody_to_serve_at_every_moment_are_taken(cast, fle
 
 def test_parameters_are_stored_as_the_policy_has_them(cast, fleet):
     plan = make.built_plan(cast, fleet)
-    chosen = replays.check_options(plan, policy_parameters={"sticky": {"vnodes": 80.0}, "flat-lb": {}})
+    chosen = check_options(plan, policy_parameters={"sticky": {"vnodes": 80.0}, "flat-lb": {}})
     assert chosen["policy_parameters"] == {"sticky": {"vnodes": 80}}
     assert chosen["what_if"] == []
 
 
 def test_another_plan_for_other_destinations_cannot_be_replayed_beside(cast, fleet):
-    from planner.services import fleets
+    from planner.services.fleets.destinations import change_destination
 
     older = make.built_plan(cast, fleet)
-    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=1), state="draining")
+    change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=1), state="draining")
     plan = make.built_plan(cast, fleet)
     with pytest.raises(Invalid, match="other destinations") as refusal:
-        replays.check_options(plan, also=[older.number])
+        check_options(plan, also=[older.number])
     assert refusal.value.field == "also/0"
 
 
 def test_another_plan_for_other_speeds_cannot_be_replayed_beside_or_before(cast, fleet):
-    from planner.services import fleets
+    from planner.services.fleets.destinations import change_destination
 
     older = make.built_plan(cast, fleet)
-    fleets.change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=1), weight=2.0)
+    change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=1), weight=2.0)
     plan = make.built_plan(cast, fleet)
     for options, field in (
         ({"also": [older.number]}, "also/0"),
         ({"switch": {"from_plan": older.number, "at": 0.5}}, "switch/from_plan"),
     ):
         with pytest.raises(Invalid, match="1, and 2 here") as refusal:
-            replays.check_options(plan, **options)
+            check_options(plan, **options)
         assert refusal.value.field == field
 
 
@@ -144,7 +145,7 @@ def test_keys_of_other_plans_that_are_unknown_are_counted_and_a_plan_without_any
     foreign = make.built_plan(cast, fleet, workload=make.import_rates(cast, fleet, "key,rate\nx,1\ny,2\n"))
     workload = make.make_workload(cast, fleet)
     plan = make.built_plan(cast, fleet, workload=workload)
-    chosen = replays.check_options(plan, also=[partly.number], switch={"from_plan": partly.number, "at": 0.5})
+    chosen = check_options(plan, also=[partly.number], switch={"from_plan": partly.number, "at": 0.5})
     for other in (chosen["also"][0], chosen["switch"]):
         assert (other["plan"], other["keys"], other["unknown"]) == (partly.number, 3, 1)
     for options, field in (
@@ -152,12 +153,12 @@ def test_keys_of_other_plans_that_are_unknown_are_counted_and_a_plan_without_any
         ({"switch": {"from_plan": foreign.number, "at": 0.5}}, "switch/from_plan"),
     ):
         with pytest.raises(Invalid, match="none of the 2 keys") as refusal:
-            replays.start_replay(acting_user=cast.ada, plan=plan, **options)
+            replay_orders.start_replay(acting_user=cast.ada, plan=plan, **options)
         assert refusal.value.field == field
         with pytest.raises(Invalid, match="none of the 2 keys") as refusal:
             make.order_plan(cast, fleet, workload=workload, replay=options)
         assert refusal.value.field == f"replay/{field}"
-    same = replays.check_options(plan, also=[make.built_plan(cast, fleet, workload=workload).number])["also"][0]
+    same = check_options(plan, also=[make.built_plan(cast, fleet, workload=workload).number])["also"][0]
     assert same["unknown"] == 0 < same["keys"]
 
 
@@ -169,7 +170,7 @@ def test_options_are_refused_when_a_plan_is_ordered_with_them(cast, fleet):
 
 
 def test_a_plan_is_not_ordered_with_a_replay_that_its_workload_cannot_serve(cast, fleet):
-    workload = workloads.store_workload(
+    workload = imports.store_workload(
         acting_user=cast.ada, fleet=fleet, parsed=parsed(None, 3, rates=np.zeros(3)), name="silent"
     )
     with pytest.raises(Invalid, match="no requests to replay") as refusal:
@@ -184,18 +185,18 @@ def test_a_plan_is_not_ordered_with_a_replay_that_its_workload_cannot_serve(cast
 def test_fewer_requests_than_the_warm_up_needs_are_refused(cast, fleet):
     plan = plan_of(cast, fleet, trace_at(np.arange(100.0)))
     with pytest.raises(Invalid, match=f"of 100 requests 10 are left after the warm-up; {MIN_MEASURED}") as refusal:
-        replays.start_replay(acting_user=cast.ada, plan=plan, warmup=0.9)
+        replay_orders.start_replay(acting_user=cast.ada, plan=plan, warmup=0.9)
     assert refusal.value.field == "warmup"
     short = plan_of(cast, fleet, trace_at(np.arange(10.0)))
     with pytest.raises(Invalid, match="of 10 requests") as refusal:
-        replays.start_replay(acting_user=cast.ada, plan=short)
+        replay_orders.start_replay(acting_user=cast.ada, plan=short)
     assert refusal.value.field == "requests"
 
 
 def test_a_workload_without_requests_is_refused(cast, fleet):
     silent = plan_of(cast, fleet, None, rates=np.zeros(3))
     with pytest.raises(Invalid, match="no requests to replay") as refusal:
-        replays.start_replay(acting_user=cast.ada, plan=silent)
+        replay_orders.start_replay(acting_user=cast.ada, plan=silent)
     assert refusal.value.field == "plan"
 
 
@@ -203,16 +204,16 @@ def test_a_workload_without_requests_is_refused(cast, fleet):
 def test_a_trace_with_one_instant_has_no_gaps_to_use(cast, fleet, arrivals):
     plan = plan_of(cast, fleet, trace_at([5.0] * 200 + [9.0]))
     with pytest.raises(Invalid, match="one instant") as refusal:
-        replays.start_replay(acting_user=cast.ada, plan=plan, arrivals=arrivals, seeds=[1], requests=200)
+        replay_orders.start_replay(acting_user=cast.ada, plan=plan, arrivals=arrivals, seeds=[1], requests=200)
     assert refusal.value.field == "arrivals"
-    row, _ = replays.start_replay(acting_user=cast.ada, plan=plan, arrivals=arrivals, seeds=[1], requests=201)
+    row, _ = replay_orders.start_replay(acting_user=cast.ada, plan=plan, arrivals=arrivals, seeds=[1], requests=201)
     assert row.parameters["requests"] == 201
 
 
 def test_a_plan_has_one_replay_at_a_time_of_any_kind(cast, fleet):
     plan = make.built_plan(cast, fleet)
     fault = [{"kind": "slow", "destination": "d1", "start": 0.5}]
-    replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY, faults=fault)
+    replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY, faults=fault)
     for options in (make.REPLAY, {**make.REPLAY, "faults": fault}):
         with pytest.raises(Conflict, match="is under way"):
-            replays.start_replay(acting_user=cast.ada, plan=plan, **options)
+            replay_orders.start_replay(acting_user=cast.ada, plan=plan, **options)

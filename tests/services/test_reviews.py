@@ -8,7 +8,14 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
 from planner.models import Approval, AuditEvent, GateEvaluation, Plan, Rollout
-from planner.services import fleets, gates, reviews, rollouts
+from planner.services.fleets import fleets
+from planner.services.gate import evaluations
+from planner.services.gate.evidence import collect_evidence
+from planner.services.reviews.approvals import approve_plan, reject_plan
+from planner.services.reviews.submissions import retire_plan, submit_plan, withdraw_plan
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import advance_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -16,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 def approve(user, plan, **more):
     digest = more.pop("evidence_digest", None) or make.evaluation_of(plan).evidence_digest
-    return reviews.approve_plan(acting_user=user, plan=plan, evidence_digest=digest, **more)
+    return approve_plan(acting_user=user, plan=plan, evidence_digest=digest, **more)
 
 
 def test_another_person_approves(cast, fleet):
@@ -85,12 +92,12 @@ def test_a_plan_that_does_not_pass_cannot_be_submitted(cast):
     fleet = make.make_fleet(cast, "strict", max_rates_age_days=1)
     plan = make.built_plan(cast, fleet)
     with pytest.raises(Conflict) as refusal:
-        reviews.submit_plan(acting_user=cast.ada, plan=plan)
+        submit_plan(acting_user=cast.ada, plan=plan)
     assert refusal.value.code == "gate-missing"
     evaluation = make.judge_again(cast, plan)
     assert not evaluation.passed
     with pytest.raises(Conflict) as refusal:
-        reviews.submit_plan(acting_user=cast.ada, plan=plan)
+        submit_plan(acting_user=cast.ada, plan=plan)
     assert refusal.value.code == "gate-not-passed"
 
 
@@ -111,8 +118,8 @@ def test_quorum_of_two_needs_two_different_people(cast):
 def test_rejecting_needs_a_reason(cast, fleet):
     plan = make.submitted_plan(cast, fleet)
     with pytest.raises(Invalid):
-        reviews.reject_plan(acting_user=cast.grace, plan=plan, comment="  ")
-    reviews.reject_plan(acting_user=cast.grace, plan=plan, comment="the trace is too short")
+        reject_plan(acting_user=cast.grace, plan=plan, comment="  ")
+    reject_plan(acting_user=cast.grace, plan=plan, comment="the trace is too short")
     plan.refresh_from_db()
     assert plan.state == Plan.State.REJECTED
 
@@ -126,7 +133,7 @@ def test_a_stale_version_is_refused_under_the_lock(cast, fleet):
 def test_judging_the_same_evidence_again_takes_no_approval_away(cast, fleet):
     plan = make.approved_plan(cast, fleet)
     make.judge_again(cast, plan)
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
+    assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
 
 
 def test_a_re_evaluation_between_two_votes_keeps_the_first(cast):
@@ -144,8 +151,8 @@ def test_whoever_submits_after_voting_is_no_second_person(cast):
     root2 = make.make_user("root2", "admin", superuser=True)
     plan = make.submitted_plan(cast, fleet)
     approve(root2, plan)
-    reviews.withdraw_plan(acting_user=cast.ada, plan=plan)
-    reviews.submit_plan(acting_user=root2, plan=plan)
+    withdraw_plan(acting_user=cast.ada, plan=plan)
+    submit_plan(acting_user=root2, plan=plan)
     approve(cast.grace, plan)
     plan.refresh_from_db()
     assert plan.state == Plan.State.IN_REVIEW
@@ -156,32 +163,32 @@ def test_whoever_submits_after_voting_is_no_second_person(cast):
 
 def test_viewers_cannot_evaluate(cast, fleet):
     with pytest.raises(NotAllowed):
-        gates.evaluate_gate(acting_user=cast.vera, plan=make.replayed_plan(cast, fleet))
+        evaluations.evaluate_gate(acting_user=cast.vera, plan=make.replayed_plan(cast, fleet))
 
 
 def test_an_approved_plan_whose_evidence_changed_is_reviewed_again(cast, fleet):
     plan = make.approved_plan(cast, fleet)
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4)
     with pytest.raises(Conflict):
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
     make.judge_again(cast, plan)
-    plan = reviews.submit_plan(acting_user=cast.ada, plan=plan)
+    plan = submit_plan(acting_user=cast.ada, plan=plan)
     assert plan.state == Plan.State.IN_REVIEW
     approve(cast.grace, plan)
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
+    assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
 
 
 def test_an_approved_plan_is_not_submitted_again_without_a_reason(cast, fleet):
     plan = make.approved_plan(cast, fleet)
     with pytest.raises(Conflict, match="already"):
-        reviews.submit_plan(acting_user=cast.ada, plan=plan)
+        submit_plan(acting_user=cast.ada, plan=plan)
 
 
 def test_an_approver_who_then_finds_a_fault_may_reject(cast):
     fleet = make.make_fleet(cast, "doubt", min_approvals=2)
     plan = make.submitted_plan(cast, fleet)
     approve(cast.grace, plan)
-    reviews.reject_plan(acting_user=cast.grace, plan=plan, comment="the load is too high")
+    reject_plan(acting_user=cast.grace, plan=plan, comment="the load is too high")
     plan.refresh_from_db()
     assert plan.state == Plan.State.REJECTED
 
@@ -189,11 +196,11 @@ def test_an_approver_who_then_finds_a_fault_may_reject(cast):
 def test_a_plan_is_withdrawn_from_review_and_put_away(cast, fleet):
     plan = make.submitted_plan(cast, fleet)
     with pytest.raises(Conflict):
-        reviews.retire_plan(acting_user=cast.ada, plan=plan)
-    reviews.withdraw_plan(acting_user=cast.ada, plan=plan)
+        retire_plan(acting_user=cast.ada, plan=plan)
+    withdraw_plan(acting_user=cast.ada, plan=plan)
     with pytest.raises(Conflict):
         approve(cast.grace, plan)
-    reviews.retire_plan(acting_user=cast.ada, plan=plan, reason="superseded")
+    retire_plan(acting_user=cast.ada, plan=plan, reason="superseded")
     plan.refresh_from_db()
     assert plan.state == Plan.State.CANCELLED
 
@@ -232,7 +239,7 @@ def test_the_envelope_is_the_part_of_the_ladder_that_passes_without_a_gap(cast, 
     loads = replay.verdict["policies"]["cacheroute"]["loads"]
     loads[0]["p99_s"]["mean"] = 99.0  # the lowest load fails, the others pass
     replay.save()
-    assert gates.collect_evidence(plan)["envelope"] is None
+    assert collect_evidence(plan)["envelope"] is None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -279,20 +286,20 @@ def test_evidence_of_an_older_version_of_the_console_is_named_as_that(cast, flee
         evidence_digest="0" * 64,
     )
     with pytest.raises(Conflict, match="evaluated by an older version of the console"):
-        reviews.submit_plan(acting_user=cast.ada, plan=plan)
+        submit_plan(acting_user=cast.ada, plan=plan)
 
 
 def test_an_approved_replan_is_stale_when_what_it_starts_from_is_not_live_any_more(cast, fleet):
     live = make.approved_plan(cast, fleet)
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=live)
+    rollout = start_rollout(acting_user=cast.linus, plan=live)
     while rollout.state != Rollout.State.ACTIVE:
-        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
+        rollout = advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
     replan = make.replayed_plan(cast, fleet, incumbent=live)
     evidence = make.evaluation_of(replan).evidence["replan"]
     assert (evidence["incumbent"], evidence["incumbent_is_live"]) == (live.number, True)
-    reviews.submit_plan(acting_user=cast.ada, plan=replan)
+    submit_plan(acting_user=cast.ada, plan=replan)
     digest = make.evaluation_of(replan).evidence_digest
-    reviews.approve_plan(acting_user=cast.grace, plan=replan, evidence_digest=digest)
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="p99")
+    approve_plan(acting_user=cast.grace, plan=replan, evidence_digest=digest)
+    fall_back(acting_user=cast.linus, fleet=fleet, reason="p99")
     with pytest.raises(Conflict, match="the live plan that it starts from"):
-        rollouts.start_rollout(acting_user=cast.linus, plan=Plan.objects.get(pk=replan.pk))
+        start_rollout(acting_user=cast.linus, plan=Plan.objects.get(pk=replan.pk))

@@ -13,8 +13,23 @@ from django.utils import timezone
 
 from planner.errors import Conflict, NotAllowed
 from planner.models import AuditEvent, BreakGlass, Fleet, Freeze, Rollout
-from planner.services import access, emergencies, fleets, rights, rollouts
-from planner.services.locking import lock
+from planner.selectors.access import rights
+from planner.services.access import roles
+from planner.services.access.break_glass import close_break_glass, open_break_glass
+from planner.services.access.roles import remove_role
+from planner.services.base.locking import lock
+from planner.services.fleets.destinations import change_destination
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.freezes import freeze, lift_freeze
+from planner.services.rollouts.rollback import roll_back
+from planner.services.rollouts.starts import reschedule_rollout, start_rollout
+from planner.services.rollouts.steps import (
+    abort_rollout,
+    advance_rollout,
+    pause_rollout,
+    promote_rollout,
+    resume_rollout,
+)
 from tests import factories as make
 
 REASON = "p99 doubled after the driver update"
@@ -24,63 +39,63 @@ SECONDS = 20
 # --- under the lock -------------------------------------------------------------------------------------------
 def advances(cast, fleet, user):
     rollout = make.pass_step(make.canary(cast, fleet))
-    return lambda: rollouts.advance_rollout(acting_user=user, rollout=rollout)
+    return lambda: advance_rollout(acting_user=user, rollout=rollout)
 
 
 def promotes(cast, fleet, user):
     rollout = make.pass_step(make.canary(cast, fleet))
-    return lambda: rollouts.promote_rollout(acting_user=user, rollout=rollout, reason="it cannot wait")
+    return lambda: promote_rollout(acting_user=user, rollout=rollout, reason="it cannot wait")
 
 
 def pauses(cast, fleet, user):
     rollout = make.canary(cast, fleet)
-    return lambda: rollouts.pause_rollout(acting_user=user, rollout=rollout)
+    return lambda: pause_rollout(acting_user=user, rollout=rollout)
 
 
 def resumes(cast, fleet, user):
-    rollout = rollouts.pause_rollout(acting_user=cast.root, rollout=make.canary(cast, fleet))
-    return lambda: rollouts.resume_rollout(acting_user=user, rollout=rollout)
+    rollout = pause_rollout(acting_user=cast.root, rollout=make.canary(cast, fleet))
+    return lambda: resume_rollout(acting_user=user, rollout=rollout)
 
 
 def aborts(cast, fleet, user):
     rollout = make.canary(cast, fleet)
-    return lambda: rollouts.abort_rollout(acting_user=user, rollout=rollout)
+    return lambda: abort_rollout(acting_user=user, rollout=rollout)
 
 
 def starts(cast, fleet, user):
     plan = make.approved_plan(cast, fleet)
-    return lambda: rollouts.start_rollout(acting_user=user, plan=plan)
+    return lambda: start_rollout(acting_user=user, plan=plan)
 
 
 def moves_a_schedule(cast, fleet, user):
     plan, at = make.approved_plan(cast, fleet), timezone.now() + dt.timedelta(hours=1)
-    rollout = rollouts.start_rollout(acting_user=cast.root, plan=plan, scheduled_for=at)
-    return lambda: rollouts.reschedule_rollout(acting_user=user, rollout=rollout, scheduled_for=at + dt.timedelta(1))
+    rollout = start_rollout(acting_user=cast.root, plan=plan, scheduled_for=at)
+    return lambda: reschedule_rollout(acting_user=user, rollout=rollout, scheduled_for=at + dt.timedelta(1))
 
 
 def rolls_back(cast, fleet, user):
     plan = make.active_plan(cast, fleet)
     make.active_plan(cast, fleet)
-    return lambda: rollouts.roll_back(acting_user=user, fleet=fleet, plan=plan, reason="p99 up")
+    return lambda: roll_back(acting_user=user, fleet=fleet, plan=plan, reason="p99 up")
 
 
 def falls_back(cast, fleet, user):
     make.active_plan(cast, fleet)
-    return lambda: rollouts.fall_back(acting_user=user, fleet=fleet)
+    return lambda: fall_back(acting_user=user, fleet=fleet)
 
 
 def freezes(cast, fleet, user):
-    return lambda: rollouts.freeze(acting_user=user, fleet=fleet, reason="holidays")
+    return lambda: freeze(acting_user=user, fleet=fleet, reason="holidays")
 
 
 def lifts_a_freeze(cast, fleet, user):
-    frozen = rollouts.freeze(acting_user=cast.root, fleet=fleet, reason="holidays")
-    return lambda: rollouts.lift_freeze(acting_user=user, freeze=frozen)
+    frozen = freeze(acting_user=cast.root, fleet=fleet, reason="holidays")
+    return lambda: lift_freeze(acting_user=user, freeze=frozen)
 
 
 def takes_a_destination_down(cast, fleet, user):
     destination = fleet.destinations.first()
-    return lambda: fleets.change_destination(acting_user=user, destination=destination, state="down")
+    return lambda: change_destination(acting_user=user, destination=destination, state="down")
 
 
 ACTS = [
@@ -96,11 +111,11 @@ def waiting_at_a_lock():
 
 
 def lose_the_role(cast, fleet):
-    access.take_role(acting_user=cast.root, user=cast.linus, role="operator")
+    remove_role(acting_user=cast.root, user=cast.linus, role="operator")
 
 
 def lose_the_account(cast, fleet):
-    access.set_active(acting_user=cast.root, user=cast.linus, active=False)
+    roles.set_active(acting_user=cast.root, user=cast.linus, active=False)
 
 
 def state(fleet):
@@ -179,7 +194,7 @@ def refused_after(cast, fleet, act, lose, user):
 )
 def test_whatever_is_done_in_an_emergency_names_it(cast, fleet, act, action):
     call = act(cast, fleet, cast.ada)
-    opened = emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason=REASON)
+    opened = open_break_glass(acting_user=cast.ada, fleet=fleet, reason=REASON)
     call()
     event = AuditEvent.objects.filter(action=action).latest("id")
     assert (event.actor, event.after["emergency"]) == (cast.ada, opened.pk)
@@ -188,21 +203,21 @@ def test_whatever_is_done_in_an_emergency_names_it(cast, fleet, act, action):
 @pytest.mark.django_db
 def test_an_emergency_marks_nothing_of_others_or_on_other_fleets_or_when_it_is_over(cast, fleet):
     other = make.make_fleet(cast, "other")
-    opened = emergencies.open_emergency(acting_user=cast.linus, fleet=fleet, reason=REASON)
-    rollouts.freeze(acting_user=cast.grace, fleet=fleet, reason="x")
-    rollouts.freeze(acting_user=cast.linus, fleet=other, reason="y")
-    emergencies.close_emergency(acting_user=cast.linus, emergency=opened)
-    rollouts.lift_freeze(acting_user=cast.linus, freeze=Freeze.objects.get(fleet=fleet))
+    opened = open_break_glass(acting_user=cast.linus, fleet=fleet, reason=REASON)
+    freeze(acting_user=cast.grace, fleet=fleet, reason="x")
+    freeze(acting_user=cast.linus, fleet=other, reason="y")
+    close_break_glass(acting_user=cast.linus, emergency=opened)
+    lift_freeze(acting_user=cast.linus, freeze=Freeze.objects.get(fleet=fleet))
     for event in AuditEvent.objects.filter(action__in=["fleet.frozen", "fleet.unfrozen"]):
         assert "emergency" not in event.after
 
 
 @pytest.mark.django_db
 def test_nobody_ends_the_emergency_of_another_by_one_of_their_own(cast, fleet):
-    theirs = emergencies.open_emergency(acting_user=cast.grace, fleet=fleet, reason=REASON)
-    emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason=REASON)
+    theirs = open_break_glass(acting_user=cast.grace, fleet=fleet, reason=REASON)
+    open_break_glass(acting_user=cast.ada, fleet=fleet, reason=REASON)
     with pytest.raises(NotAllowed, match="by role"):
-        emergencies.close_emergency(acting_user=cast.ada, emergency=theirs)
-    assert emergencies.close_emergency(acting_user=cast.linus, emergency=theirs).closed_at is not None
+        close_break_glass(acting_user=cast.ada, emergency=theirs)
+    assert close_break_glass(acting_user=cast.linus, emergency=theirs).closed_at is not None
     with pytest.raises(Conflict):
-        emergencies.close_emergency(acting_user=cast.grace, emergency=theirs)
+        close_break_glass(acting_user=cast.grace, emergency=theirs)

@@ -8,9 +8,20 @@ from django.utils import timezone
 
 from planner.errors import ArtifactLost, Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, BreakGlass, Plan, Replay, Rollout, RolloutAnalysis
-from planner.selectors.routing_tables import routing_table
-from planner.selectors.ways_back import retained_plans
-from planner.services import emergencies, fleets, replays, reviews, rollouts, waivers
+from planner.selectors.fleets.routing_tables import routing_table
+from planner.selectors.rollouts.rollback_targets import retained_plans
+from planner.services.access.break_glass import open_break_glass
+from planner.services.fleets import fleets
+from planner.services.fleets.destinations import change_destination
+from planner.services.replays import orders as replay_orders
+from planner.services.reviews import waivers
+from planner.services.reviews.approvals import approve_plan
+from planner.services.reviews.submissions import retire_plan, submit_plan
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.freezes import freeze
+from planner.services.rollouts.rollback import roll_back
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import abort_rollout, pause_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +33,7 @@ def arms(fleet):
 
 
 def back(cast, fleet, plan, reason="p99 up since"):
-    return rollouts.roll_back(acting_user=cast.linus, fleet=fleet, plan=plan, reason=reason)
+    return roll_back(acting_user=cast.linus, fleet=fleet, plan=plan, reason=reason)
 
 
 def refused(*args, **values):
@@ -60,7 +71,7 @@ def other_profile(cast, fleet, plan):
 
 
 def destination_down(cast, fleet, plan):
-    fleets.change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=2), state="down")
+    change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=2), state="down")
 
 
 def waiver_revoked(cast, fleet, plan):
@@ -68,7 +79,7 @@ def waiver_revoked(cast, fleet, plan):
 
 
 def thrown_out(cast, fleet, plan):
-    rollouts.fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
+    fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
 
 
 @pytest.mark.parametrize(
@@ -86,11 +97,11 @@ def test_facts_that_changed_since_stop_it_and_an_emergency_passes(cast, fleet, c
     plan = waived_plan(cast, fleet) if change is waiver_revoked else make.approved_plan(cast, fleet)
     make.activate(cast, make.canary(cast, fleet, plan))
     if change is not thrown_out:
-        rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
+        fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
     change(cast, fleet, plan)
     refusal = refused(cast, fleet, plan)
     assert (refusal.code, words in refusal.message) == (code, True), refusal.message
-    opened = emergencies.open_emergency(acting_user=cast.linus, fleet=fleet, reason="the fallback is slower still")
+    opened = open_break_glass(acting_user=cast.linus, fleet=fleet, reason="the fallback is slower still")
     assert back(cast, fleet, plan).state == "active"
     after = AuditEvent.objects.get(action="rollout.rolled_back").after
     assert after["emergency"] == opened.pk
@@ -109,8 +120,8 @@ def waived_plan(cast, fleet):
     )
     waivers.grant_waiver(acting_user=cast.hopper, waiver=asked)
     evaluation = make.judge_again(cast, plan)
-    reviews.submit_plan(acting_user=cast.ada, plan=plan)
-    reviews.approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation.evidence_digest)
+    submit_plan(acting_user=cast.ada, plan=plan)
+    approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation.evidence_digest)
     return Plan.objects.get(pk=plan.pk)
 
 
@@ -118,7 +129,7 @@ def test_a_plan_that_the_monitor_threw_out_earlier_and_not_just_now_is_a_way_bac
     """The cool-down is over; and another plan than the one that was thrown out never waits for it."""
     fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=600.0)
     first, second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
-    rollouts.fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
+    fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
     assert refused(cast, fleet, second).code == "cooling-down"
     assert back(cast, fleet, first).state == "active"
     fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=0.0)
@@ -128,7 +139,7 @@ def test_a_plan_that_the_monitor_threw_out_earlier_and_not_just_now_is_a_way_bac
 def test_no_emergency_rolls_back_to_what_lost_its_approval(cast, fleet):
     first, _second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
     first.approvals.update(withdrawn_at=timezone.now(), withdrawn_reason="I misread it")
-    emergencies.open_emergency(acting_user=cast.linus, fleet=fleet, reason="the live plan is slow")
+    open_break_glass(acting_user=cast.linus, fleet=fleet, reason="the live plan is slow")
     assert refused(cast, fleet, first).code == "not-approved"
 
 
@@ -137,14 +148,14 @@ def test_only_plans_that_can_be_rolled_back_to_are_offered(cast, fleet):
     assert retained_plans(fleet) == [second, first]
     second.approvals.update(withdrawn_at=timezone.now(), withdrawn_reason="I misread it")
     assert retained_plans(fleet) == [first]
-    reviews.retire_plan(acting_user=cast.ada, plan=first)
+    retire_plan(acting_user=cast.ada, plan=first)
     assert retained_plans(fleet) == []
     assert third.number not in [plan.number for plan in retained_plans(fleet)]
 
 
 def test_it_works_while_the_plan_is_under_another_look(cast, fleet):
     first, _second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
-    replays.start_replay(acting_user=cast.ada, plan=first, **make.REPLAY)
+    replay_orders.start_replay(acting_user=cast.ada, plan=first, **make.REPLAY)
     assert Plan.objects.get(pk=first.pk).state == "replaying"
     assert back(cast, fleet, first).state == "active"
 
@@ -159,7 +170,7 @@ def test_twice_in_a_row_and_to_and_fro(cast, fleet):
 
 def test_after_falling_back_the_plan_of_before_is_one_step_away(cast, fleet):
     plan = make.active_plan(cast, fleet)
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="p99 is up")
+    fall_back(acting_user=cast.linus, fleet=fleet, reason="p99 is up")
     back(cast, fleet, plan)
     assert arms(fleet) == [(plan.number, 1.0)]
 
@@ -170,8 +181,8 @@ def test_a_canary_is_aborted_with_it_and_a_schedule_called_off(cast, fleet):
     back(cast, fleet, first)
     assert Rollout.objects.get(pk=ahead.pk).state == "aborted"
     later = timezone.now() + dt.timedelta(hours=1)
-    ahead = rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet), scheduled_for=later)
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet)
+    ahead = start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet), scheduled_for=later)
+    fall_back(acting_user=cast.linus, fleet=fleet)
     assert Rollout.objects.get(pk=ahead.pk).state == "aborted"
     back(cast, fleet, first)
     assert arms(fleet) == [(first.number, 1.0)]
@@ -180,7 +191,7 @@ def test_a_canary_is_aborted_with_it_and_a_schedule_called_off(cast, fleet):
 def test_only_what_was_active_here_is_a_way_back(cast, fleet):
     plan = make.approved_plan(cast, fleet)
     assert refused(cast, fleet, plan).code == "never-active"
-    rollouts.abort_rollout(acting_user=cast.linus, rollout=make.canary(cast, fleet, plan))
+    abort_rollout(acting_user=cast.linus, rollout=make.canary(cast, fleet, plan))
     assert refused(cast, fleet, plan).code == "never-active"
     other = make.make_fleet(cast, "other")
     refused(cast, other, plan)
@@ -188,7 +199,7 @@ def test_only_what_was_active_here_is_a_way_back(cast, fleet):
 
 def test_a_plan_that_was_put_away_is_none(cast, fleet):
     first, _second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
-    reviews.retire_plan(acting_user=cast.ada, plan=first)
+    retire_plan(acting_user=cast.ada, plan=first)
     assert refused(cast, fleet, first).code == "not-retained"
 
 
@@ -215,7 +226,7 @@ def test_it_wants_a_reason(cast, fleet):
 
 def test_a_freeze_stops_it_and_an_emergency_passes(cast, fleet):
     first, _second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
-    rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+    freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
     assert refused(cast, fleet, first).code == "frozen"
     until = timezone.now() + dt.timedelta(minutes=5)
     opened = BreakGlass.objects.create(fleet=fleet, opened_by=cast.linus, reason="slow", expires_at=until)
@@ -232,18 +243,18 @@ def test_fall_back_works_from_every_state_and_twice(cast, fleet, stage):
     if stage in ("canary", "paused", "active and canary"):
         rollout = make.canary(cast, fleet)
     if stage == "paused":
-        rollouts.pause_rollout(acting_user=cast.linus, rollout=rollout)
+        pause_rollout(acting_user=cast.linus, rollout=rollout)
     if stage == "scheduled":
-        rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet), scheduled_for=later)
+        start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet), scheduled_for=later)
     if stage == "frozen":
-        rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
-        rollouts.freeze(acting_user=cast.root, fleet=None, reason="holidays")
+        freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+        freeze(acting_user=cast.root, fleet=None, reason="holidays")
     fleet.refresh_from_db()
     before, routed = fleet.table_version, stage not in ("flat", "scheduled")
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
+    fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
     assert arms(fleet) == [(0, 1.0)]
     assert fleet.table_version == before + routed
-    again = rollouts.fall_back(acting_user=cast.linus, fleet=fleet)
+    again = fall_back(acting_user=cast.linus, fleet=fleet)
     fleet.refresh_from_db()
     assert fleet.table_version == before + routed
     assert again.state == Rollout.State.ACTIVE
@@ -253,7 +264,7 @@ def test_fall_back_works_from_every_state_and_twice(cast, fleet, stage):
 
 def test_no_reason_keeps_a_fleet_from_falling_back(cast, fleet):
     make.active_plan(cast, fleet)
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="\0p99 \ud800up " + "x" * 10_000)
+    fall_back(acting_user=cast.linus, fleet=fleet, reason="\0p99 \ud800up " + "x" * 10_000)
     event = AuditEvent.objects.get(action="fleet.fell_back")
     assert event.reason.startswith("p99 up x")
     assert len(event.reason) == 4_000
@@ -262,16 +273,16 @@ def test_no_reason_keeps_a_fleet_from_falling_back(cast, fleet):
 def test_the_holder_of_an_emergency_falls_back_without_the_role(cast, fleet):
     make.active_plan(cast, fleet)
     with pytest.raises(NotAllowed):
-        rollouts.fall_back(acting_user=cast.vera, fleet=fleet)
+        fall_back(acting_user=cast.vera, fleet=fleet)
     until = timezone.now() + dt.timedelta(minutes=5)
     BreakGlass.objects.create(fleet=fleet, opened_by=cast.vera, reason="nobody else is here", expires_at=until)
-    rollouts.fall_back(acting_user=cast.vera, fleet=fleet)
+    fall_back(acting_user=cast.vera, fleet=fleet)
     assert arms(fleet) == [(0, 1.0)]
 
 
 def test_rolling_back_to_flat_lb_is_falling_back(cast, fleet):
     make.active_plan(cast, fleet)
-    rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+    freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
     back(cast, fleet, fleet.plans.get(kind="flat"))
     assert arms(fleet) == [(0, 1.0)]
     assert AuditEvent.objects.filter(action="fleet.fell_back").exists()
@@ -282,8 +293,8 @@ def test_a_quorum_that_was_lowered_later_brings_nothing_back_on_fewer_people(cas
     first = make.submitted_plan(cast, fleet)
     digest = make.evaluation_of(first).evidence_digest
     for approver in (cast.grace, cast.hopper):
-        reviews.approve_plan(acting_user=approver, plan=first, evidence_digest=digest)
-    make.activate(cast, rollouts.start_rollout(acting_user=cast.linus, plan=first))
+        approve_plan(acting_user=approver, plan=first, evidence_digest=digest)
+    make.activate(cast, start_rollout(acting_user=cast.linus, plan=first))
     fleets.change_policy(acting_user=cast.root, fleet=fleet, min_approvals=1)
     make.active_plan(cast, fleet)
     first.approvals.filter(approver=cast.hopper).update(

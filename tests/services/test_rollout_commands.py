@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from planner.models import Rollout
-from planner.services import rollouts
+from planner.services.rollouts.freezes import freeze
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -71,6 +71,6 @@ def test_freezes(cast, fleet):
     assert command("freeze", "--reason", "audit week", user="root")["fleet"] is None
     command("freeze", "--lift", user="root")
     command("freeze", fleet.slug, "--lift")
-    assert rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="again").pk
+    assert freeze(acting_user=cast.linus, fleet=fleet, reason="again").pk
     with pytest.raises(CommandError, match="not frozen"):
         command("freeze", "--lift", user="root")

@@ -32,9 +32,21 @@ from planner.models import (
     RolloutStep,
     TelemetryWindow,
 )
-from planner.selectors.rollout_state import freeze_of, latest_analysis, what_holds
-from planner.selectors.routing_tables import routing_table
-from planner.services import fleets, reviews, rollouts
+from planner.selectors.fleets.routing_tables import routing_table
+from planner.selectors.rollouts.queries import freeze_of, latest_analysis, what_holds
+from planner.services.fleets import fleets
+from planner.services.reviews.approvals import approve_plan, withdraw_approval
+from planner.services.reviews.submissions import retire_plan, submit_plan
+from planner.services.rollouts import fallback, freezes, rollback
+from planner.services.rollouts.freezes import lift_freeze
+from planner.services.rollouts.starts import fire_schedules, reschedule_rollout, start_rollout
+from planner.services.rollouts.steps import (
+    abort_rollout,
+    advance_rollout,
+    pause_rollout,
+    promote_rollout,
+    resume_rollout,
+)
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -127,37 +139,37 @@ class Machine(RuleBasedStateMachine):
         if where == "scheduled":
             self.schedule("third", 60)
         elif where == "replaced":
-            rollouts.roll_back(acting_user=cast.linus, fleet=self.fleet, plan=self.plan("second"), reason="to begin")
+            rollback.roll_back(acting_user=cast.linus, fleet=self.fleet, plan=self.plan("second"), reason="to begin")
         elif where != "flat":
             rollout = make.canary(cast, self.fleet, plan)
             for _ in range(["first step", "second step", "active"].index(where)):
-                rollouts.advance_rollout(acting_user=cast.linus, rollout=make.pass_step(make.watched(rollout, 90)))
+                advance_rollout(acting_user=cast.linus, rollout=make.pass_step(make.watched(rollout, 90)))
         self.changed, self.last = True, None
 
     # --- What people do -----------------------------------------------------------------------------------
     @rule(plan=PLANS)
     def start(self, plan: str) -> None:
-        self.attempt("start", rollouts.start_rollout, acting_user=self.cast.linus, plan=self.plan(plan))
+        self.attempt("start", start_rollout, acting_user=self.cast.linus, plan=self.plan(plan))
 
     @rule(plan=PLANS, minutes=MINUTES)
     def schedule(self, plan: str, minutes: int) -> None:
         at = timezone.now() + dt.timedelta(minutes=minutes)
-        self.attempt("schedule", rollouts.start_rollout, acting_user=self.cast.linus, plan=self.plan(plan),
+        self.attempt("schedule", start_rollout, acting_user=self.cast.linus, plan=self.plan(plan),
                      scheduled_for=at)  # fmt: skip
 
     @rule(minutes=MINUTES)
     def reschedule(self, minutes: int) -> None:
         at = timezone.now() + dt.timedelta(minutes=minutes)
-        self.attempt("reschedule", rollouts.reschedule_rollout, acting_user=self.cast.grace, rollout=self.target,
+        self.attempt("reschedule", reschedule_rollout, acting_user=self.cast.grace, rollout=self.target,
                      scheduled_for=at)  # fmt: skip
 
     @rule(minutes=st.integers(0, 240))
     def the_scheduler_fires(self, minutes: int) -> None:
         now, ahead = timezone.now() + dt.timedelta(minutes=minutes), self.ahead
         due = ahead is not None and ahead.state == "scheduled" and ahead.scheduled_for <= now
-        fired = self.attempt("fire", rollouts.fire_schedules, now=now)
+        fired = self.attempt("fire", fire_schedules, now=now)
         assert [row.pk for row in fired] == ([ahead.pk] if due else [])
-        assert rollouts.fire_schedules(now=now) == []  # never twice
+        assert fire_schedules(now=now) == []  # never twice
         for row in fired:
             self.done[f"fired: {row.state}"] += 1
             assert row.plan.state != Plan.State.RETIRED or row.state == "aborted"
@@ -183,7 +195,7 @@ class Machine(RuleBasedStateMachine):
         target, analysis = self.target, latest_analysis(self.target)
         holds, emergency = what_holds(target), self.emergency
         user = None if by == "monitor" else getattr(self.cast, by)
-        row = self.attempt("advance", rollouts.advance_rollout, acting_user=user, rollout=target)
+        row = self.attempt("advance", advance_rollout, acting_user=user, rollout=target)
         if row is not None:
             assert by != "ada"
             assert (by == "linus" and emergency) or (not holds and analysis is not None and analysis.verdict == "pass")
@@ -196,30 +208,30 @@ class Machine(RuleBasedStateMachine):
             make.pass_step(self.target)
         target, analysis = self.target, latest_analysis(self.target)
         emergency = self.emergency
-        row = self.attempt("promote", rollouts.promote_rollout, acting_user=self.cast.linus, rollout=target, reason="x")
+        row = self.attempt("promote", promote_rollout, acting_user=self.cast.linus, rollout=target, reason="x")
         if row is not None:
             assert emergency or (analysis is not None and analysis.verdict == "pass" and target.paused_at is None)
             assert row.state == "active"
 
     @rule()
     def pause(self) -> None:
-        self.attempt("pause", rollouts.pause_rollout, acting_user=self.cast.grace, rollout=self.target)
+        self.attempt("pause", pause_rollout, acting_user=self.cast.grace, rollout=self.target)
 
     @rule()
     def resume(self) -> None:
-        self.attempt("resume", rollouts.resume_rollout, acting_user=self.cast.linus, rollout=self.target)
+        self.attempt("resume", resume_rollout, acting_user=self.cast.linus, rollout=self.target)
 
     @rule(by=st.sampled_from(["linus", "monitor"]))
     def abort(self, by: str) -> None:
         target, frozen = self.target, freeze_of(self.fleet)
         user = None if by == "monitor" else self.cast.linus
-        row = self.attempt("abort", rollouts.abort_rollout, acting_user=user, rollout=target, reason="p99 up")
+        row = self.attempt("abort", abort_rollout, acting_user=user, rollout=target, reason="p99 up")
         # In whichever step, and frozen or not.
         assert (row is not None) == (target.state in AHEAD), (target.state, frozen)
 
     @rule(plan=PLANS)
     def roll_back(self, plan: str) -> None:
-        row = self.attempt("roll back", rollouts.roll_back, acting_user=self.cast.grace, fleet=self.fleet,
+        row = self.attempt("roll back", rollback.roll_back, acting_user=self.cast.grace, fleet=self.fleet,
                            plan=self.plan(plan), reason="p99 up")  # fmt: skip
         if row is not None:
             assert (row.state, row.plan_id, self.ahead) == ("active", self.world.plans[plan].pk, None)
@@ -228,18 +240,18 @@ class Machine(RuleBasedStateMachine):
     def fall_back(self, by: str) -> None:
         user = None if by == "monitor" else self.cast.linus
         name = "fall back" if user else "monitor falls back"
-        row = self.attempt(name, rollouts.fall_back, acting_user=user, fleet=self.fleet, reason="drill\0")
+        row = self.attempt(name, fallback.fall_back, acting_user=user, fleet=self.fleet, reason="drill\0")
         assert (row.state, row.plan.kind, self.ahead) == ("active", Plan.Kind.FLAT, None)  # never refused
 
     @rule(everywhere=st.booleans())
     def freeze(self, everywhere: bool) -> None:
         fleet = None if everywhere else self.fleet
-        self.attempt("freeze", rollouts.freeze, acting_user=self.cast.root, fleet=fleet, reason="holidays")
+        self.attempt("freeze", freezes.freeze, acting_user=self.cast.root, fleet=fleet, reason="holidays")
 
     @rule()
     def lift(self) -> None:
         for freeze in Freeze.objects.filter(lifted_at=None):
-            self.attempt("lift", rollouts.lift_freeze, acting_user=self.cast.root, freeze=freeze)
+            self.attempt("lift", lift_freeze, acting_user=self.cast.root, freeze=freeze)
 
     @rule(value=st.sampled_from([1.5, 1.5, 1.45]))
     def change_policy(self, value: float) -> None:
@@ -251,10 +263,8 @@ class Machine(RuleBasedStateMachine):
     def approve_again(self, plan: str) -> None:
         try:
             evaluation = make.judge_again(self.cast, self.plan(plan))
-            reviews.submit_plan(acting_user=self.cast.ada, plan=self.plan(plan))
-            reviews.approve_plan(
-                acting_user=self.cast.grace, plan=self.plan(plan), evidence_digest=evaluation.evidence_digest
-            )
+            submit_plan(acting_user=self.cast.ada, plan=self.plan(plan))
+            approve_plan(acting_user=self.cast.grace, plan=self.plan(plan), evidence_digest=evaluation.evidence_digest)
             self.changed, self.last = True, None
             self.done["approve again"] += 1
         except Refused as refusal:
@@ -266,11 +276,11 @@ class Machine(RuleBasedStateMachine):
         approval = self.plan(plan).approvals.filter(withdrawn_at=None, decision="approve").order_by("-id").first()
         if approval is not None:
             self.changed, self.last = True, None
-            reviews.withdraw_approval(acting_user=approval.approver, approval=approval)
+            withdraw_approval(acting_user=approval.approver, approval=approval)
 
     @rule()
     def retire(self) -> None:
-        self.attempt("retire", reviews.retire_plan, acting_user=self.cast.ada, plan=self.plan("first"))
+        self.attempt("retire", retire_plan, acting_user=self.cast.ada, plan=self.plan("first"))
 
     @rule()
     def the_glass_is_broken_or_mended(self) -> None:
@@ -329,8 +339,8 @@ def world(cast):
     for name in ("first", "second"):
         plans[name] = make.approved_plan(cast, fleet)
         rollout = make.canary(cast, fleet, plans[name])
-        rollouts.promote_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout), reason="to begin with")
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet)
+        promote_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout), reason="to begin with")
+    fallback.fall_back(acting_user=cast.linus, fleet=fleet)
     plans["third"] = make.approved_plan(cast, fleet)
     plans["unapproved"] = make.submitted_plan(cast, fleet)
     return SimpleNamespace(cast=cast, fleet=fleet, plans=plans)

@@ -7,9 +7,20 @@ from django.utils import timezone
 
 from planner.errors import Conflict, Invalid, StaleVersion
 from planner.models import AuditEvent, BreakGlass, Plan, Rollout
-from planner.selectors.rollout_state import rollout_state
-from planner.selectors.routing_tables import routing_table
-from planner.services import fleets, reviews, rollouts
+from planner.selectors.fleets.routing_tables import routing_table
+from planner.selectors.rollouts.queries import rollout_state
+from planner.services.fleets import fleets
+from planner.services.reviews.approvals import approve_plan
+from planner.services.reviews.submissions import submit_plan
+from planner.services.rollouts.freezes import freeze
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import (
+    abort_rollout,
+    advance_rollout,
+    pause_rollout,
+    promote_rollout,
+    resume_rollout,
+)
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +40,7 @@ def refused(call, **values):
 
 
 def advance(cast, rollout):
-    return rollouts.advance_rollout(acting_user=cast.linus, rollout=rollout)
+    return advance_rollout(acting_user=cast.linus, rollout=rollout)
 
 
 def ready(rollout):
@@ -78,8 +89,8 @@ def test_the_steps_are_those_that_it_started_with(cast, stepped):
     # Judged and approved under the new policy: what it was started for holds on.
     plan = rollout.plan
     evaluation = make.judge_again(cast, plan)
-    reviews.submit_plan(acting_user=cast.ada, plan=plan)
-    reviews.approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation.evidence_digest)
+    submit_plan(acting_user=cast.ada, plan=plan)
+    approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation.evidence_digest)
     assert "watched for 5 min" in refused(advance, cast=cast, rollout=make.pass_step(rollout)).message
     rollout = advance(cast, make.watched(rollout, 301))
     assert rollout.weight == 0.5
@@ -96,8 +107,8 @@ def test_what_was_approved_must_still_be_true_at_each_step(cast, stepped):
 
 def test_the_console_advances_by_the_same_rules(cast, stepped):
     rollout = make.canary(cast, stepped)
-    assert refused(rollouts.advance_rollout, acting_user=None, rollout=rollout).code == "held"
-    assert rollouts.advance_rollout(acting_user=None, rollout=ready(rollout)).weight == 0.5
+    assert refused(advance_rollout, acting_user=None, rollout=rollout).code == "held"
+    assert advance_rollout(acting_user=None, rollout=ready(rollout)).weight == 0.5
     event = AuditEvent.objects.get(action="rollout.advanced")
     assert (event.actor, event.actor_name) == (None, "monitor")
 
@@ -110,11 +121,11 @@ def emergency(cast, fleet, user, seconds=600):
 
 def test_in_an_emergency_its_holder_goes_on_and_that_is_written_down(cast, stepped):
     rollout = make.canary(cast, stepped)
-    rollouts.pause_rollout(acting_user=cast.linus, rollout=rollout)
-    rollouts.freeze(acting_user=cast.root, fleet=None, reason="holidays")
+    pause_rollout(acting_user=cast.linus, rollout=rollout)
+    freeze(acting_user=cast.root, fleet=None, reason="holidays")
     opened = emergency(cast, stepped, cast.ada)
     assert refused(advance, cast=cast, rollout=rollout).code == "frozen"  # Linus has none
-    rollouts.advance_rollout(acting_user=cast.ada, rollout=rollout)
+    advance_rollout(acting_user=cast.ada, rollout=rollout)
     event = AuditEvent.objects.get(action="rollout.advanced")
     assert event.after["emergency"] == opened.pk
     assert event.after["passed"] == ["frozen", "paused", "watching", "analysis"]
@@ -129,7 +140,7 @@ def test_an_emergency_that_is_over_lets_nobody_pass(cast, stepped):
 def test_no_emergency_deploys_what_was_not_approved(cast, stepped):
     emergency(cast, stepped, cast.ada)
     plan = make.submitted_plan(cast, stepped)
-    assert refused(rollouts.start_rollout, acting_user=cast.ada, plan=plan).code == "not-approved"
+    assert refused(start_rollout, acting_user=cast.ada, plan=plan).code == "not-approved"
 
 
 def test_whatever_is_done_while_an_emergency_is_open_names_it_and_what_it_passed(cast, stepped):
@@ -144,7 +155,7 @@ def test_whatever_is_done_while_an_emergency_is_open_names_it_and_what_it_passed
 # --- promote ----------------------------------------------------------------------------------------------
 def test_promote_skips_the_watching_and_the_steps_that_are_left(cast, stepped):
     rollout = make.pass_step(make.canary(cast, stepped))
-    done = rollouts.promote_rollout(acting_user=cast.linus, rollout=rollout, reason="the fix cannot wait")
+    done = promote_rollout(acting_user=cast.linus, rollout=rollout, reason="the fix cannot wait")
     assert (done.state, done.weight) == ("active", 1.0)
     assert [a["plan"] for a in routing_table(stepped)["arms"]] == [rollout.plan.number]
     event = AuditEvent.objects.get(action="rollout.promoted")
@@ -156,17 +167,17 @@ def test_promote_never_skips_an_analysis(cast, stepped, verdict):
     rollout = make.watched(make.canary(cast, stepped), 1_000)
     if verdict:
         make.pass_step(rollout, verdict)
-    refusal = refused(rollouts.promote_rollout, acting_user=cast.linus, rollout=rollout, reason="now")
+    refusal = refused(promote_rollout, acting_user=cast.linus, rollout=rollout, reason="now")
     assert refusal.code == "held"
 
 
 def test_promote_wants_a_reason_and_no_pause(cast, stepped):
     rollout = ready(make.canary(cast, stepped))
     with pytest.raises(Invalid) as refusal:
-        rollouts.promote_rollout(acting_user=cast.linus, rollout=rollout, reason=" ")
+        promote_rollout(acting_user=cast.linus, rollout=rollout, reason=" ")
     assert refusal.value.field == "reason"
-    rollouts.pause_rollout(acting_user=cast.linus, rollout=rollout)
-    refusal = refused(rollouts.promote_rollout, acting_user=cast.linus, rollout=rollout, reason="now")
+    pause_rollout(acting_user=cast.linus, rollout=rollout)
+    refusal = refused(promote_rollout, acting_user=cast.linus, rollout=rollout, reason="now")
     assert "resume it first" in refusal.message
 
 
@@ -175,13 +186,13 @@ def test_a_paused_canary_stays_where_it_is_until_it_is_resumed(cast, stepped):
     rollout = ready(make.canary(cast, stepped))
     stepped.refresh_from_db()
     version = stepped.table_version
-    rollout = rollouts.pause_rollout(acting_user=cast.grace, rollout=rollout, reason="lunch")
+    rollout = pause_rollout(acting_user=cast.grace, rollout=rollout, reason="lunch")
     refusal = refused(advance, cast=cast, rollout=rollout)
     assert (refusal.code, "grace paused it" in refusal.message, "lunch" in refusal.message) == ("held", True, True)
     assert "paused" in [held.code for held in rollout_state(rollout)["held"]]
-    refused(rollouts.pause_rollout, acting_user=cast.linus, rollout=rollout)
-    rollout = rollouts.resume_rollout(acting_user=cast.linus, rollout=rollout)
-    refused(rollouts.resume_rollout, acting_user=cast.linus, rollout=rollout)
+    refused(pause_rollout, acting_user=cast.linus, rollout=rollout)
+    rollout = resume_rollout(acting_user=cast.linus, rollout=rollout)
+    refused(resume_rollout, acting_user=cast.linus, rollout=rollout)
     stepped.refresh_from_db()
     assert stepped.table_version == version  # neither changes the table
     assert advance(cast, rollout).weight == 0.5
@@ -193,9 +204,9 @@ def test_a_paused_canary_stays_where_it_is_until_it_is_resumed(cast, stepped):
 def test_only_a_canary_is_paused(cast, stepped):
     later = timezone.now() + dt.timedelta(hours=1)
     plan = make.approved_plan(cast, stepped)
-    scheduled = rollouts.start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=later)
-    refused(rollouts.pause_rollout, acting_user=cast.linus, rollout=scheduled)
-    refused(rollouts.pause_rollout, acting_user=cast.linus, rollout=stepped.rollouts.get(state="active"))
+    scheduled = start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=later)
+    refused(pause_rollout, acting_user=cast.linus, rollout=scheduled)
+    refused(pause_rollout, acting_user=cast.linus, rollout=stepped.rollouts.get(state="active"))
 
 
 # --- abort --------------------------------------------------------------------------------------------------
@@ -204,10 +215,10 @@ def test_a_canary_is_aborted_in_every_step_the_last_included(cast, stepped, adva
     rollout = make.canary(cast, stepped)
     for _ in range(advances):
         rollout = advance(cast, ready(rollout))
-    rollout = rollouts.abort_rollout(acting_user=cast.linus, rollout=rollout, reason="p99 up")
+    rollout = abort_rollout(acting_user=cast.linus, rollout=rollout, reason="p99 up")
     assert (rollout.state, rollout.end_reason) == ("aborted", "p99 up")
     assert [a["plan"] for a in routing_table(stepped)["arms"]] == [0]
-    for call in (advance, lambda cast, rollout: rollouts.abort_rollout(acting_user=cast.linus, rollout=rollout)):
+    for call in (advance, lambda cast, rollout: abort_rollout(acting_user=cast.linus, rollout=rollout)):
         refused(call, cast=cast, rollout=rollout)
     event = AuditEvent.objects.get(action="rollout.aborted")
     assert (event.before["state"], event.after["state"], event.reason) == ("canary", "aborted", "p99 up")
@@ -216,7 +227,7 @@ def test_a_canary_is_aborted_in_every_step_the_last_included(cast, stepped, adva
 
 def test_an_abort_that_comes_after_the_last_step_is_refused_with_the_way_out(cast, fleet):
     rollout = make.activate(cast, make.canary(cast, fleet))
-    refusal = refused(rollouts.abort_rollout, acting_user=cast.linus, rollout=rollout)
+    refusal = refused(abort_rollout, acting_user=cast.linus, rollout=rollout)
     assert refusal.code == "active"
     assert "roll back" in refusal.message
     assert "fall back" in refusal.message
@@ -225,20 +236,20 @@ def test_an_abort_that_comes_after_the_last_step_is_refused_with_the_way_out(cas
 
 def test_abort_pause_and_fall_back_work_while_frozen(cast, stepped):
     rollout = make.canary(cast, stepped)
-    rollouts.freeze(acting_user=cast.linus, fleet=stepped, reason="release of the app")
-    rollout = rollouts.pause_rollout(acting_user=cast.linus, rollout=rollout)
-    assert rollouts.abort_rollout(acting_user=cast.linus, rollout=rollout).state == "aborted"
+    freeze(acting_user=cast.linus, fleet=stepped, reason="release of the app")
+    rollout = pause_rollout(acting_user=cast.linus, rollout=rollout)
+    assert abort_rollout(acting_user=cast.linus, rollout=rollout).state == "aborted"
 
 
 def test_the_console_aborts_by_its_own_name(cast, stepped):
-    rollouts.abort_rollout(acting_user=None, rollout=make.canary(cast, stepped), reason="the analysis failed")
+    abort_rollout(acting_user=None, rollout=make.canary(cast, stepped), reason="the analysis failed")
     event = AuditEvent.objects.get(action="rollout.aborted")
     assert (event.actor, event.actor_name, event.reason) == (None, "monitor", "the analysis failed")
 
 
 def test_a_version_that_is_not_the_newest_moves_nothing(cast, stepped):
     rollout = ready(make.canary(cast, stepped))
-    for call in (rollouts.advance_rollout, rollouts.pause_rollout, rollouts.abort_rollout):
+    for call in (advance_rollout, pause_rollout, abort_rollout):
         with pytest.raises(StaleVersion):
             call(acting_user=cast.linus, rollout=rollout, expected_version=rollout.version - 1)
     assert Rollout.objects.get(pk=rollout.pk).weight == 0.01

@@ -8,8 +8,14 @@ from django.utils import timezone
 
 from planner.errors import Conflict, Invalid
 from planner.models import AuditEvent, Plan, Rollout
-from planner.selectors.routing_tables import routing_table
-from planner.services import emergencies, fleets, reviews, rollouts
+from planner.selectors.fleets.routing_tables import routing_table
+from planner.services.access.break_glass import open_break_glass
+from planner.services.fleets import fleets
+from planner.services.reviews.submissions import retire_plan
+from planner.services.rollouts import freezes
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.starts import fire_schedules, reschedule_rollout, start_rollout
+from planner.services.rollouts.steps import abort_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -26,11 +32,11 @@ def plan(cast, fleet):
 
 @pytest.fixture
 def scheduled(cast, plan):
-    return rollouts.start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=timezone.now() + HOUR)
+    return start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=timezone.now() + HOUR)
 
 
 def fire(after):
-    return rollouts.fire_schedules(now=timezone.now() + after)
+    return fire_schedules(now=timezone.now() + after)
 
 
 def test_it_carries_no_traffic_before_its_time(cast, fleet, scheduled):
@@ -56,9 +62,7 @@ def test_it_starts_when_its_time_has_come_and_once(cast, fleet, scheduled):
 
 
 def test_a_schedule_that_was_moved_does_not_fire_at_the_old_time(cast, fleet, scheduled):
-    moved = rollouts.reschedule_rollout(
-        acting_user=cast.grace, rollout=scheduled, scheduled_for=timezone.now() + 5 * HOUR
-    )
+    moved = reschedule_rollout(acting_user=cast.grace, rollout=scheduled, scheduled_for=timezone.now() + 5 * HOUR)
     assert fire(IN_TIME) == []
     assert Rollout.objects.get(pk=moved.pk).state == "scheduled"
     (fired,) = fire(5 * HOUR + HOUR / 60)
@@ -68,16 +72,16 @@ def test_a_schedule_that_was_moved_does_not_fire_at_the_old_time(cast, fleet, sc
 
 
 def test_a_move_to_an_earlier_time_fires_then(cast, fleet, scheduled):
-    rollouts.reschedule_rollout(acting_user=cast.linus, rollout=scheduled, scheduled_for=timezone.now() + HOUR / 4)
+    reschedule_rollout(acting_user=cast.linus, rollout=scheduled, scheduled_for=timezone.now() + HOUR / 4)
     assert len(fire(HOUR / 3)) == 1
 
 
 def test_who_read_the_list_before_it_was_moved_fires_nothing(cast, fleet, scheduled):
-    from planner.services import schedules
+    from planner.services.rollouts import starts
 
     due = Rollout.objects.only("id", "fleet_id", "plan_id").get(pk=scheduled.pk)
-    rollouts.reschedule_rollout(acting_user=cast.linus, rollout=scheduled, scheduled_for=timezone.now() + 5 * HOUR)
-    assert schedules._fire(due, timezone.now() + 2 * HOUR) is None
+    reschedule_rollout(acting_user=cast.linus, rollout=scheduled, scheduled_for=timezone.now() + 5 * HOUR)
+    assert starts._fire(due, timezone.now() + 2 * HOUR) is None
 
 
 @pytest.mark.parametrize(
@@ -92,17 +96,17 @@ def test_who_read_the_list_before_it_was_moved_fires_nothing(cast, fleet, schedu
 def test_a_time_that_cannot_be_is_refused(cast, fleet, plan, scheduled, when, words):
     at = when(timezone.now())
     with pytest.raises(Invalid, match=words) as refusal:
-        rollouts.reschedule_rollout(acting_user=cast.linus, rollout=scheduled, scheduled_for=at)
+        reschedule_rollout(acting_user=cast.linus, rollout=scheduled, scheduled_for=at)
     assert refusal.value.field == "scheduled_for"
-    rollouts.abort_rollout(acting_user=cast.linus, rollout=scheduled)
+    abort_rollout(acting_user=cast.linus, rollout=scheduled)
     with pytest.raises(Invalid, match=words):
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=at)
+        start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=at)
 
 
 def test_it_can_be_called_off_and_another_be_started(cast, fleet, plan, scheduled):
     fleet.refresh_from_db()
     before = fleet.table_version
-    gone = rollouts.abort_rollout(acting_user=cast.grace, rollout=scheduled, reason="not today")
+    gone = abort_rollout(acting_user=cast.grace, rollout=scheduled, reason="not today")
     fleet.refresh_from_db()
     assert (gone.state, fleet.table_version) == ("aborted", before)
     assert fire(IN_TIME) == []
@@ -111,16 +115,16 @@ def test_it_can_be_called_off_and_another_be_started(cast, fleet, plan, schedule
 
 def test_a_stale_schedule_can_be_called_off(cast, fleet, plan, scheduled):
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.4)
-    assert rollouts.abort_rollout(acting_user=cast.linus, rollout=scheduled).state == "aborted"
+    assert abort_rollout(acting_user=cast.linus, rollout=scheduled).state == "aborted"
 
 
 def test_a_plan_with_a_schedule_is_put_away_after_it_was_called_off(cast, fleet, plan, scheduled):
     with pytest.raises(Conflict) as refusal:
-        reviews.retire_plan(acting_user=cast.ada, plan=plan)
+        retire_plan(acting_user=cast.ada, plan=plan)
     assert refusal.value.code == "scheduled"
     assert f"{scheduled.scheduled_for:%Y-%m-%d %H:%M} UTC; call that off first" in refusal.value.message
-    rollouts.abort_rollout(acting_user=cast.linus, rollout=scheduled)
-    assert reviews.retire_plan(acting_user=cast.ada, plan=plan).state == Plan.State.RETIRED
+    abort_rollout(acting_user=cast.linus, rollout=scheduled)
+    assert retire_plan(acting_user=cast.ada, plan=plan).state == Plan.State.RETIRED
 
 
 def change_policy(cast, fleet, plan):
@@ -128,15 +132,15 @@ def change_policy(cast, fleet, plan):
 
 
 def freeze(cast, fleet, plan):
-    rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
+    freezes.freeze(acting_user=cast.linus, fleet=fleet, reason="holidays")
 
 
 def freeze_all(cast, fleet, plan):
-    rollouts.freeze(acting_user=cast.root, fleet=None, reason="holidays")
+    freezes.freeze(acting_user=cast.root, fleet=None, reason="holidays")
 
 
 def automatic_fallback(cast, fleet, plan):
-    rollouts.fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
+    fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
 
 
 def take_the_right(cast, fleet, plan):
@@ -184,7 +188,7 @@ def test_when_it_fires_everything_is_checked_again(cast, fleet, plan, scheduled,
 def test_falling_back_calls_a_schedule_off_and_changes_no_table_for_it(cast, fleet, scheduled):
     fleet.refresh_from_db()
     version = fleet.table_version
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
+    fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
     fleet.refresh_from_db()
     assert (Rollout.objects.get(pk=scheduled.pk).state, fleet.table_version) == ("aborted", version)
     assert AuditEvent.objects.filter(action="fleet.fell_back").count() == 1
@@ -195,7 +199,7 @@ def test_one_rollout_ahead_a_fleet(cast, fleet, plan, scheduled):
     other = make.approved_plan(cast, fleet)
     for at in (None, timezone.now() + 2 * HOUR):
         with pytest.raises(Conflict) as refusal:
-            rollouts.start_rollout(acting_user=cast.linus, plan=other, scheduled_for=at)
+            start_rollout(acting_user=cast.linus, plan=other, scheduled_for=at)
         assert refusal.value.code == "scheduled"
         assert "call that off first" in refusal.value.message
 
@@ -203,7 +207,7 @@ def test_one_rollout_ahead_a_fleet(cast, fleet, plan, scheduled):
 def test_only_what_is_scheduled_is_moved(cast, fleet):
     rollout = make.canary(cast, fleet)
     with pytest.raises(Conflict):
-        rollouts.reschedule_rollout(acting_user=cast.linus, rollout=rollout, scheduled_for=timezone.now() + HOUR)
+        reschedule_rollout(acting_user=cast.linus, rollout=rollout, scheduled_for=timezone.now() + HOUR)
 
 
 def crash_canaries_of(fleet):
@@ -223,7 +227,7 @@ def crash_canaries_of(fleet):
 def test_one_fleet_that_crashes_does_not_keep_the_others_from_their_time(cast, fleet, scheduled):
     beta = make.make_fleet(cast, "beta")
     other = make.approved_plan(cast, beta)
-    later = rollouts.start_rollout(acting_user=cast.linus, plan=other, scheduled_for=scheduled.scheduled_for)
+    later = start_rollout(acting_user=cast.linus, plan=other, scheduled_for=scheduled.scheduled_for)
     crash_canaries_of(fleet)
     (fired,) = fire(IN_TIME)
     assert (fired.pk, fired.state) == (later.pk, "canary")
@@ -261,9 +265,9 @@ def assert_too_late(fired, plan):
 
 def test_an_emergency_of_who_scheduled_it_does_not_fire_it(cast, fleet, plan):
     """It is for a person who is there; a schedule fires when nobody is."""
-    opened = emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason="nobody else answers")
+    opened = open_break_glass(acting_user=cast.ada, fleet=fleet, reason="nobody else answers")
     assert opened.closed_at is None
-    rollouts.start_rollout(acting_user=cast.ada, plan=plan, scheduled_for=timezone.now() + HOUR / 4)
+    start_rollout(acting_user=cast.ada, plan=plan, scheduled_for=timezone.now() + HOUR / 4)
     (fired,) = fire(HOUR / 3)
     assert fired.state == "aborted"
     assert AuditEvent.objects.get(action="rollout.schedule_refused").after["code"] == "no-right"
@@ -272,10 +276,8 @@ def test_an_emergency_of_who_scheduled_it_does_not_fire_it(cast, fleet, plan):
 def test_a_schedule_after_the_cool_down_is_taken(cast, fleet):
     fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=600.0)
     plan = make.active_plan(cast, fleet)
-    rollouts.fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
+    fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
     with pytest.raises(Conflict) as refusal:
-        rollouts.start_rollout(
-            acting_user=cast.linus, plan=plan, scheduled_for=timezone.now() + dt.timedelta(seconds=300)
-        )
+        start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=timezone.now() + dt.timedelta(seconds=300))
     assert refusal.value.code == "cooling-down"
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=timezone.now() + HOUR).pk
+    assert start_rollout(acting_user=cast.linus, plan=plan, scheduled_for=timezone.now() + HOUR).pk

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.routing import build_table, canary_share
-from planner.services.simulated_requests import canary_shares, combined_table, looped
+from planner.services.telemetry.simulated_requests import canary_shares, combined_table, looped
 from planner.simulation import Trace
 
 N = 40

@@ -11,9 +11,12 @@ from django.utils import timezone
 from planner.analysis.latency import LatencySketch
 from planner.models import DriftCheck, Fleet, TelemetryWindow
 from planner.routing import canary_share
-from planner.selectors.routing_tables import routing_table
-from planner.services import fleets, monitor, rollouts, simulated_traffic
-from planner.services.simulated_traffic import simulate_fleet, simulate_window
+from planner.selectors.fleets.routing_tables import routing_table
+from planner.services.fleets.destinations import change_destination
+from planner.services.monitoring import monitor
+from planner.services.rollouts.fallback import fall_back
+from planner.services.telemetry import simulator
+from planner.services.telemetry.simulator import simulate_fleet, simulate_window
 from planner.tasks import simulate_traffic
 from tests import factories as make
 from tests.traffic import later, minute
@@ -58,8 +61,8 @@ def test_a_minute_is_reported_as_a_router_would_and_marked_simulated(sample):
 
 def test_a_minute_is_the_same_whenever_it_is_simulated(sample):
     start = minute(3)
-    first = simulate_window(sample, start, start + simulated_traffic.WINDOW)
-    again = simulate_window(Fleet.objects.get(pk=sample.pk), start, start + simulated_traffic.WINDOW)
+    first = simulate_window(sample, start, start + simulator.WINDOW)
+    again = simulate_window(Fleet.objects.get(pk=sample.pk), start, start + simulator.WINDOW)
     assert [a.duplicate for a in again] == [True]
     assert first[0].windows[0].payload_digest == TelemetryWindow.objects.get().payload_digest
 
@@ -96,14 +99,14 @@ def test_a_fleet_without_a_workload_or_a_destination_that_is_up_has_no_traffic(c
     empty = make.make_fleet(cast, "empty", simulated_traffic=True)
     assert simulate_fleet(empty, minutes=1) == 0
     for destination in sample.destinations.all():
-        fleets.change_destination(acting_user=cast.root, destination=destination, state="down")
+        change_destination(acting_user=cast.root, destination=destination, state="down")
     assert simulate_fleet(sample, minutes=1) == 0
 
 
 def test_a_destination_that_is_down_or_draining_gets_no_request(cast, sample):
     down, draining = sample.destinations.order_by("index")[:2]
-    fleets.change_destination(acting_user=cast.root, destination=down, state="down")
-    fleets.change_destination(acting_user=cast.root, destination=draining, state="draining")
+    change_destination(acting_user=cast.root, destination=down, state="down")
+    change_destination(acting_user=cast.root, destination=draining, state="draining")
     simulate_fleet(sample, minutes=1)
     assert {d["index"] for d in windows(sample)[0].figures["destinations"]} == {2, 3}
 
@@ -137,7 +140,7 @@ def test_a_change_of_the_table_shows_in_the_window_it_falls_into(cast, sample):
     changed = rollout.step_started_at
     start = changed.replace(second=0, microsecond=0)
     with later(minutes=2):
-        found = simulate_window(Fleet.objects.get(pk=sample.pk), start, start + simulated_traffic.WINDOW)
+        found = simulate_window(Fleet.objects.get(pk=sample.pk), start, start + simulator.WINDOW)
     rows = windows(sample)
     if 1 <= (changed - start).total_seconds() <= 59:
         assert [row.table_version for row in rows] == [1, 2, 2]
@@ -150,7 +153,7 @@ def test_a_change_of_the_table_shows_in_the_window_it_falls_into(cast, sample):
 
 def test_after_falling_back_all_keys_are_the_incumbents_again(cast, sample):
     make.canary(cast, sample)
-    rollouts.fall_back(acting_user=cast.linus, fleet=sample)
+    fall_back(acting_user=cast.linus, fleet=sample)
     with later(minutes=10):
         simulate_window(Fleet.objects.get(pk=sample.pk), minute(3), minute(2))
     (row,) = windows(sample)

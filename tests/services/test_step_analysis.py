@@ -9,9 +9,10 @@ from django.utils import timezone
 
 from planner.errors import Conflict
 from planner.models import AuditEvent, DriftCheck, Fleet, Rollout, RolloutAnalysis, TelemetryWindow
-from planner.selectors import traffic
-from planner.services import rollouts, telemetry
-from planner.services.step_analysis import analyse_step
+from planner.selectors.telemetry import traffic
+from planner.services.monitoring.canary_analysis import analyse_step
+from planner.services.rollouts.steps import abort_rollout, advance_rollout
+from planner.services.telemetry import windows
 from tests import factories as make
 from tests.traffic import arm_report, minute, window_report
 
@@ -45,12 +46,12 @@ def report(cast, rollout, *, canary=None, incumbent=None, started_at=None, **mor
         if options is not False
     ]
     payload = window_report(fleet, *arms, **{"started_at": started_at or before(), "seconds": 180, **more})
-    return telemetry.record_windows(acting_user=cast.linus, fleet=fleet, payload=payload)
+    return windows.record_windows(acting_user=cast.linus, fleet=fleet, payload=payload)
 
 
 def test_a_step_whose_arms_are_within_bounds_passes_and_may_be_advanced(cast, canary):
     with pytest.raises(Conflict):
-        rollouts.advance_rollout(acting_user=cast.linus, rollout=canary)
+        advance_rollout(acting_user=cast.linus, rollout=canary)
     report(cast, canary)
     found = analyse_step(canary)
     assert found.verdict == "pass", found.explanation
@@ -58,7 +59,7 @@ def test_a_step_whose_arms_are_within_bounds_passes_and_may_be_advanced(cast, ca
     assert (found.window_start, found.window_end) == (before(), minute(0))
     assert found.numbers["canary"]["requests"] == 600
     assert found.numbers["limits"]["p99_s"] == canary.fleet.slo_p99_s
-    assert rollouts.advance_rollout(acting_user=cast.linus, rollout=canary).weight == 0.5
+    assert advance_rollout(acting_user=cast.linus, rollout=canary).weight == 0.5
 
 
 def test_nothing_new_asks_for_no_other_judgement_and_a_new_window_does(cast, canary):
@@ -85,7 +86,7 @@ def test_verdicts_are_kept_apart_and_hold_the_canary(cast, canary, arms, verdict
     report(cast, canary, **arms)
     assert analyse_step(canary).verdict == verdict
     with pytest.raises(Conflict) as held:
-        rollouts.advance_rollout(acting_user=cast.linus, rollout=canary)
+        advance_rollout(acting_user=cast.linus, rollout=canary)
     assert held.value.code == "held"
     event = AuditEvent.objects.get(action="rollout.analysed")
     assert (event.actor_name, event.after["verdict"]) == ("monitor", verdict)
@@ -106,7 +107,7 @@ def test_windows_of_a_router_that_still_runs_the_table_of_the_step_before_do_not
     report(cast, canary)
     analyse_step(canary)
     old = Fleet.objects.get(pk=canary.fleet_id).table_version
-    rollouts.advance_rollout(acting_user=cast.linus, rollout=canary)
+    advance_rollout(acting_user=cast.linus, rollout=canary)
     make.watched(canary, 3_600)
     report(cast, canary, source="lagging", table_version=old, canary={"p99_s": 30.0})
     assert RolloutAnalysis.objects.filter(step=2).count() == 0
@@ -125,7 +126,7 @@ def test_a_pass_does_not_outlive_silence_and_silence_is_said_once(cast, canary):
     assert "silent since" in silent.explanation
     assert analyse_step(canary, now=later) is None
     with pytest.raises(Conflict):
-        rollouts.advance_rollout(acting_user=cast.linus, rollout=canary)
+        advance_rollout(acting_user=cast.linus, rollout=canary)
 
 
 def test_an_arm_of_which_nothing_is_heard_holds_although_the_fleet_reports(cast, canary):
@@ -202,5 +203,5 @@ def test_a_crash_of_the_analysis_is_an_error_and_no_pass(cast, canary):
 
 
 def test_a_rollout_that_is_no_canary_is_not_judged(cast, canary):
-    rollouts.abort_rollout(acting_user=cast.linus, rollout=canary)
+    abort_rollout(acting_user=cast.linus, rollout=canary)
     assert analyse_step(canary) is None

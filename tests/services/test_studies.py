@@ -10,8 +10,10 @@ from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Job, Study
 from planner.routing import build_table
 from planner.routing.sensitivity import FACTORS, HEAD_SHARES, raise_head, sensitivity
-from planner.services import jobs, studies
-from planner.tasks import run_study
+from planner.services.jobs import jobs
+from planner.services.jobs.cancellation import cancel_job
+from planner.services.plans import studies
+from planner.tasks import run_job
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +26,7 @@ def plan(cast, fleet):
 
 def studied(cast, plan) -> Study:
     job = studies.order_study(acting_user=cast.ada, plan=plan)
-    run_study(job.pk)
+    run_job(job.pk)
     return Study.objects.get(pk=Job.objects.get(pk=job.pk).result["study"])
 
 
@@ -60,10 +62,10 @@ def test_the_plans_own_options_are_used(cast, fleet):
 
 
 def test_the_result_is_json_without_nan_even_where_nothing_survives_a_loss(cast, fleet):
-    from planner.services import fleets
+    from planner.services.fleets.destinations import change_destination
 
     for destination in fleet.destinations.exclude(index=0):
-        fleets.change_destination(acting_user=cast.linus, destination=destination, state="draining")
+        change_destination(acting_user=cast.linus, destination=destination, state="draining")
     study = studied(cast, make.built_plan(cast, fleet))
     assert {row["worst_loss"] for row in study.results["settings"]} == {None}
     json.dumps(study.results, allow_nan=False)
@@ -79,8 +81,8 @@ def test_equal_inputs_have_one_digest_and_other_options_another(cast, fleet, pla
 
 def test_a_study_that_is_delivered_twice_is_done_once(cast, plan):
     job = studies.order_study(acting_user=cast.ada, plan=plan)
-    run_study(job.pk)
-    run_study(job.pk)
+    run_job(job.pk)
+    run_job(job.pk)
     assert Study.objects.count() == 1
     assert AuditEvent.objects.filter(action="study.finished").count() == 1
     assert Job.objects.get(pk=job.pk).attempt == 1
@@ -89,7 +91,7 @@ def test_a_study_that_is_delivered_twice_is_done_once(cast, plan):
 def test_a_study_that_was_cancelled_or_taken_over_meanwhile_stores_nothing(cast, plan):
     job = studies.order_study(acting_user=cast.ada, plan=plan)
     with jobs.claimed(job.pk) as mine:
-        jobs.cancel_job(acting_user=cast.ada, job=job)
+        cancel_job(acting_user=cast.ada, job=job)
         studies.run_study(mine)
     assert Job.objects.get(pk=job.pk).state == Job.State.CANCELLED
     job = studies.order_study(acting_user=cast.ada, plan=plan)
@@ -106,7 +108,7 @@ def test_progress_counts_the_plans_that_are_done(cast, plan, monkeypatch):
     told = jobs.progress
     monkeypatch.setattr(jobs, "progress", lambda *args: seen.append(args[1:]) or told(*args))
     job = studies.order_study(acting_user=cast.ada, plan=plan)
-    run_study(job.pk)
+    run_job(job.pk)
     assert seen[0] == (1, "rates loaded")
     assert seen[-1] == (6, "125 plans of 125")
     job.refresh_from_db()
@@ -118,7 +120,7 @@ def test_what_cannot_be_studied_fails_with_the_planners_words(cast, fleet):
     workload = make.import_rates(cast, fleet, csv)
     plan = make.built_plan(cast, fleet, workload=workload, slots_per_destination=1, tenant_floor={"acme": 4})
     job = studies.order_study(acting_user=cast.ada, plan=plan)
-    run_study(job.pk)
+    run_job(job.pk)
     job.refresh_from_db()
     assert job.state == Job.State.FAILED
     assert "the floors sum to 4, above slots = 3" in job.error
@@ -160,17 +162,17 @@ def test_a_study_cannot_be_edited_or_deleted(cast, plan):
 
 
 def test_the_job_list_names_the_plan_that_is_studied(cast, fleet, plan):
-    from planner.selectors.home_page import recent_jobs
+    from planner.selectors.fleets.home_page import recent_jobs
 
     job = studies.order_study(acting_user=cast.ada, plan=plan)
     assert [row.plan_number for row in recent_jobs(fleet) if row.pk == job.pk] == [plan.number]
 
 
-def test_messages_of_studies_name_their_own_task(cast, plan, monkeypatch):
-    from planner.services import queue
+def test_the_message_of_a_study_names_the_task_that_runs_jobs(cast, plan, monkeypatch):
+    from planner.services.jobs import queue
 
     sent = []
     monkeypatch.setattr(queue.current_app, "send_task", lambda name, args, **_: sent.append((name, args)))
     job = studies.order_study(acting_user=cast.ada, plan=plan)
-    queue.send_job(job)
-    assert sent == [("planner.run_study", [job.pk])]
+    jobs.send(job)
+    assert sent == [("planner.run_job", [job.pk])]

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 from planner.models import Job, Study
-from planner.tasks import run_study
+from planner.tasks import run_job
 from tests import factories as make
 from tests.factories import Cast, make_fleet
 
@@ -74,7 +74,7 @@ def work_one_study():
         for _ in range(200):
             job = Job.objects.filter(kind=Job.Kind.STUDY, state=Job.State.QUEUED).first()
             if job is not None:
-                run_study(job.pk)
+                run_job(job.pk)
                 return
             threading.Event().wait(0.05)
     finally:

@@ -15,7 +15,10 @@ from django.utils import timezone
 from planner.analysis.latency import LatencySketch
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, DriftCheck, Fleet, TelemetryWindow
-from planner.services import access, emergencies, rights, telemetry
+from planner.selectors.access import rights
+from planner.services.access import roles
+from planner.services.access.break_glass import open_break_glass
+from planner.services.telemetry import windows
 from tests import factories as make
 from tests.traffic import arm_report, minute, window_report
 
@@ -23,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 
 def record(cast, fleet, report):
-    return telemetry.record_windows(acting_user=cast.linus, fleet=fleet, payload=report)
+    return windows.record_windows(acting_user=cast.linus, fleet=fleet, payload=report)
 
 
 def test_a_window_is_stored_with_the_plan_behind_its_arm(cast, fleet):
@@ -210,20 +213,20 @@ def test_both_arms_of_a_canary_go_to_their_plans(cast, fleet):
 @pytest.mark.parametrize("who", ["vera", "ada"])
 def test_people_need_the_right_to_operate(cast, fleet, who):
     with pytest.raises(NotAllowed):
-        telemetry.record_windows(acting_user=getattr(cast, who), fleet=fleet, payload=window_report(fleet))
+        windows.record_windows(acting_user=getattr(cast, who), fleet=fleet, payload=window_report(fleet))
 
 
 def test_the_right_to_operate_of_one_fleet_is_enough_for_it_alone(cast, fleet):
     other = make.make_fleet(cast, "other")
     local = make.make_user("local")
-    access.grant_role(acting_user=cast.root, user=local, role="operator", fleet=fleet)
+    roles.grant_role(acting_user=cast.root, user=local, role="operator", fleet=fleet)
     record(Cast(local), fleet, window_report(fleet))
     with pytest.raises(NotAllowed):
         record(Cast(local), other, window_report(other))
 
 
 def test_an_emergency_reports_no_telemetry(cast, fleet):
-    emergencies.open_emergency(acting_user=cast.ada, fleet=fleet, reason="routers are down")
+    open_break_glass(acting_user=cast.ada, fleet=fleet, reason="routers are down")
     ada = User.objects.get(pk=cast.ada.pk)
     assert rights.may(ada, rights.OPERATE, fleet)
     with pytest.raises(NotAllowed):
@@ -277,10 +280,10 @@ def test_what_is_older_than_thirty_days_is_deleted(cast, fleet):
     record(cast, fleet, window_report(fleet))
     record(cast, fleet, window_report(fleet, started_at=minute(3)))
     DriftCheck.objects.create(fleet=fleet, plan=fleet.plans.get(), verdict="within")
-    assert telemetry.prune() == {"telemetry": 0, "drift_checks": 0}
+    assert windows.prune() == {"telemetry": 0, "drift_checks": 0}
     in_a_month = minute(2) + dt.timedelta(days=30, seconds=30)
-    assert telemetry.prune(in_a_month) == {"telemetry": 1, "drift_checks": 0}
-    assert telemetry.prune(in_a_month + dt.timedelta(minutes=5)) == {"telemetry": 1, "drift_checks": 1}
+    assert windows.prune(in_a_month) == {"telemetry": 1, "drift_checks": 0}
+    assert windows.prune(in_a_month + dt.timedelta(minutes=5)) == {"telemetry": 1, "drift_checks": 1}
 
 
 @pytest.mark.django_db(transaction=True)

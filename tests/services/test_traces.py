@@ -9,9 +9,10 @@ from django.db import connection
 
 from planner.errors import Conflict
 from planner.models import ReplayCell
-from planner.services import replays, traces
-from planner.services.cell_work import figures_of
-from planner.services.held import Held
+from planner.services.base.memo import Memo
+from planner.services.replays import orders as replay_orders
+from planner.services.replays.cell_runs import figures_of
+from planner.services.workloads import traces
 from planner.simulation.synthetic import synthetic_trace
 from tests import factories as make
 from tests.services.test_order_locks import held  # noqa: F401 - a fixture
@@ -57,7 +58,7 @@ def test_an_order_makes_no_requests(cast, fleet, arrivals):
     plan = make.built_plan(cast, fleet, workload=make.make_workload(cast, fleet, with_trace=False))
     options = {"requests": 5_000_000, "arrivals": arrivals, "seeds": [1]}
     began = time.perf_counter()
-    row, _ = replays.start_replay(acting_user=cast.ada, plan=plan, **options)
+    row, _ = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **options)
     assert time.perf_counter() - began < 2
     assert row.parameters["synthetic_trace"]["requests"] == 5_000_000
     make.order_plan(cast, fleet, workload=plan.workload, replay=options)
@@ -67,21 +68,21 @@ def test_an_order_makes_no_requests(cast, fleet, arrivals):
 @pytest.mark.django_db
 def test_a_replay_that_the_state_of_its_plan_refuses_reads_no_file(cast, fleet, held):  # noqa: F811
     plan = make.built_plan(cast, fleet)
-    replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+    replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     unbuilt, _ = make.order_plan(cast, fleet)
     storage = held()
     storage.go_on.set()
     fault = {"kind": "slow", "destination": "d1", "start": 0.5}
     for refused, options in ((plan, {}), (unbuilt, {}), (unbuilt, {"faults": [fault]})):
         with pytest.raises(Conflict):
-            replays.start_replay(acting_user=cast.ada, plan=refused, arrivals="bootstrap", **options)
+            replay_orders.start_replay(acting_user=cast.ada, plan=refused, arrivals="bootstrap", **options)
     assert storage.opened == 0
 
 
 @pytest.mark.django_db
 def test_a_cell_that_nobody_wants_any_more_leaves_no_requests_behind(cast, fleet):
     plan = make.built_plan(cast, fleet)
-    row, _ = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+    row, _ = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     cell = ReplayCell.objects.filter(replay=row).first()
     figures_of(cell)
     assert (len(traces._sources), len(traces._retimed)) == (1, 1)
@@ -113,7 +114,7 @@ def test_the_first_of_many_requests_do_not_keep_the_rest(cast, fleet):
 
 
 def values(most_bytes, idle_s=60.0):
-    return Held(most_bytes, len, idle_s)
+    return Memo(most_bytes, len, idle_s)
 
 
 def test_values_are_bounded_by_their_bytes_and_the_newest_is_kept_whatever_its_size():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.analysis import paired_difference, t_interval
-from planner.services.verdicts import FIGURES, PAIRED, verdict_of
+from planner.services.replays.verdicts import FIGURES, PAIRED, verdict_of
 
 SLO = 3.5
 SEEDS = (1, 2, 3)

@@ -8,10 +8,13 @@ from django.contrib.auth.models import Group
 from django.db import DatabaseError, IntegrityError, transaction
 from django.utils import timezone
 
+from planner.checklist import CHECKS
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Rollout, Waiver
-from planner.services import reviews, rollouts, waivers
-from planner.services.checks import CHECKS
+from planner.services.reviews import waivers
+from planner.services.reviews.approvals import approve_plan
+from planner.services.reviews.submissions import submit_plan
+from planner.services.rollouts.starts import start_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -44,7 +47,7 @@ def item_2(plan):
 
 
 def approve(user, plan):
-    return reviews.approve_plan(acting_user=user, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
+    return approve_plan(acting_user=user, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
 
 
 def test_a_waiver_lets_a_plan_go_on_and_the_check_shows_red_for_ever(cast, stuck):
@@ -52,16 +55,16 @@ def test_a_waiver_lets_a_plan_go_on_and_the_check_shows_red_for_ever(cast, stuck
     assert not make.judge_again(cast, stuck).passed  # asked for is not granted
     waivers.grant_waiver(acting_user=cast.grace, waiver=row)
     with pytest.raises(Conflict):  # judged before it was granted
-        reviews.submit_plan(acting_user=cast.ada, plan=stuck)
+        submit_plan(acting_user=cast.ada, plan=stuck)
     evaluation = make.judge_again(cast, stuck)
     item = item_2(stuck)
     assert (evaluation.passed, item.verdict, item.waived) == (True, "fail", True)
     check = next(c for c in item.checks if c["name"] == "loss-bounded")
     assert (check["verdict"], check["waiver"]["granted_by"]) == ("fail", "grace")
     assert [w["id"] for w in evaluation.evidence["waivers"]] == [row.pk]
-    plan = reviews.submit_plan(acting_user=cast.ada, plan=stuck)
+    plan = submit_plan(acting_user=cast.ada, plan=stuck)
     approve(cast.hopper, plan)
-    assert rollouts.start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
+    assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
     assert [e.action for e in AuditEvent.objects.filter(action__startswith="waiver").order_by("id")] == [
         "waiver.requested", "waiver.granted",
     ]  # fmt: skip
@@ -71,7 +74,7 @@ def test_a_waiver_lets_a_plan_go_on_and_the_check_shows_red_for_ever(cast, stuck
 def test_the_end_of_a_waiver_makes_approvals_stale(cast, stuck, how, monkeypatch):
     row = waivers.grant_waiver(acting_user=cast.grace, waiver=ask(cast.ada, stuck))
     make.judge_again(cast, stuck)
-    plan = reviews.submit_plan(acting_user=cast.ada, plan=stuck)
+    plan = submit_plan(acting_user=cast.ada, plan=stuck)
     approve(cast.hopper, plan)
     if how == "revoked":
         waivers.revoke_waiver(acting_user=cast.hopper, waiver=row, reason="the racks are late")
@@ -81,7 +84,7 @@ def test_the_end_of_a_waiver_makes_approvals_stale(cast, stuck, how, monkeypatch
                 created_at=timezone.now() - SOON, expires_at=timezone.now() - dt.timedelta(seconds=1)
             )
     with pytest.raises(Conflict) as refusal:
-        rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+        start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "evidence-stale"
     assert "the waivers in force" in refusal.value.message
     assert not make.judge_again(cast, plan).passed
@@ -122,7 +125,7 @@ def test_who_granted_a_waiver_does_not_submit_the_plan(cast, stuck):
     waivers.grant_waiver(acting_user=root2, waiver=ask(cast.ada, stuck))
     make.judge_again(cast, stuck)
     with pytest.raises(NotAllowed) as refusal:
-        reviews.submit_plan(acting_user=root2, plan=stuck)
+        submit_plan(acting_user=root2, plan=stuck)
     assert refusal.value.code == "second-person"
 
 

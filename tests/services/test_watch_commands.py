@@ -10,7 +10,9 @@ from django.core.management import CommandError, call_command
 
 from planner import tasks
 from planner.models import DriftCheck, TelemetryWindow, audit_chain
-from planner.services import locking, monitor, telemetry
+from planner.services.base import locking
+from planner.services.monitoring import monitor
+from planner.services.telemetry import windows
 from tests import factories as make
 from tests.traffic import arm_report, minute, window_report
 
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_check_drift_says_what_the_monitor_finds_now(cast, fleet, capsys):
-    telemetry.record_windows(acting_user=cast.linus, fleet=fleet, payload=window_report(fleet))
+    windows.record_windows(acting_user=cast.linus, fleet=fleet, payload=window_report(fleet))
     call_command("check_drift", "alpha", "--user", "linus", "--json")
     said = json.loads(capsys.readouterr().out)
     check = DriftCheck.objects.get()
@@ -34,7 +36,7 @@ def test_check_drift_ends_with_status_1_when_the_range_is_left(cast, fleet, caps
     fleet.rollouts.filter(state="active").update(activated_at=minute(60))
     # Ten times the load that was replayed, in the window that ended last.
     report = window_report(fleet, arm_report(fleet, requests=3_600), started_at=minute(1), seconds=45)
-    telemetry.record_windows(acting_user=cast.linus, fleet=fleet, payload=report)
+    windows.record_windows(acting_user=cast.linus, fleet=fleet, payload=report)
     with pytest.raises(SystemExit) as ended:
         call_command("check_drift", "alpha", "--user", "linus")
     assert ended.value.code == 1
@@ -68,7 +70,7 @@ def test_the_task_looks_at_every_fleet(cast, fleet):
 
 
 def test_the_task_prunes(cast, fleet):
-    telemetry.record_windows(acting_user=cast.linus, fleet=fleet, payload=window_report(fleet))
+    windows.record_windows(acting_user=cast.linus, fleet=fleet, payload=window_report(fleet))
     tasks.prune_telemetry()
     assert TelemetryWindow.objects.count() == 1
 

@@ -15,7 +15,9 @@ from django.utils import timezone
 
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Webhook, WebhookDelivery
-from planner.services import audit, outbound, webhook_delivery, webhooks
+from planner.services.audit.events import record_event
+from planner.services.webhooks import delivery as webhook_delivery
+from planner.services.webhooks import http, webhooks
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -68,7 +70,7 @@ def hook(cast, receiver, **options):
 
 
 def happens(fleet, reason="because", action="plan.commented"):
-    audit.record(action, acting_user=None, fleet=fleet, subject=fleet, reason=reason, system="monitor")
+    record_event(action, acting_user=None, fleet=fleet, subject=fleet, reason=reason, system="monitor")
 
 
 def test_an_event_arrives_once_with_a_signature_that_the_secret_explains(cast, fleet, receiver):
@@ -168,7 +170,7 @@ def test_a_long_answer_is_kept_in_part(cast, fleet, receiver):
     hook(cast, receiver, fleet=fleet)
     receiver.answers = [(500, b"x" * 10_000_000)]
     webhook_delivery.run()
-    assert len(WebhookDelivery.objects.filter(status=500).latest("id").answer) <= outbound.KEPT_BYTES
+    assert len(WebhookDelivery.objects.filter(status=500).latest("id").answer) <= http.KEPT_BYTES
 
 
 def test_slack_gets_text_that_mentions_nobody(cast, fleet, receiver):
@@ -196,17 +198,17 @@ def test_addresses_that_are_not_public_or_not_https_are_refused(cast, fleet, url
 def test_a_name_that_leads_to_a_private_address_is_not_connected_to(receiver, settings):
     settings.WEBHOOK_NETWORKS = []
     port = receiver.server.server_port
-    answer = outbound.post(f"https://localhost:{port}/", b"{}", {})
+    answer = http.post(f"https://localhost:{port}/", b"{}", {})
     assert (answer.status, answer.good) == (None, False)
     assert "not a public address" in answer.text
     assert receiver.got == []
 
 
 def test_who_manages_one_fleet_makes_webhooks_of_that_fleet_only(cast, fleet, receiver):
-    from planner.services import access
+    from planner.services.access import roles
 
     user = make.make_user("solo")
-    access.grant_role(acting_user=cast.root, user=user, role="admin", fleet=fleet)
+    roles.grant_role(acting_user=cast.root, user=user, role="admin", fleet=fleet)
     with pytest.raises(NotAllowed):
         webhooks.create_webhook(acting_user=user, name="all", url=receiver.url)
     row, _ = webhooks.create_webhook(acting_user=user, name="mine", url=receiver.url, fleet=fleet)
@@ -221,7 +223,7 @@ def test_who_manages_one_fleet_makes_webhooks_of_that_fleet_only(cast, fleet, re
 def test_the_api_shows_the_secret_once_and_no_token_makes_webhooks(client, cast, fleet, receiver):
     from rest_framework.test import APIClient
 
-    from planner.services import tokens
+    from planner.services.access import tokens
 
     client = APIClient()
     client.force_login(cast.root)
@@ -282,8 +284,8 @@ def test_a_receiver_that_drips_its_answer_is_left_after_five_seconds(settings):
         thread = threading.Thread(target=drip, daemon=True)
         thread.start()
         started = time.monotonic()
-        answer = outbound.post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", {})
-        assert time.monotonic() - started < outbound.TIMEOUT_S + 1
+        answer = http.post(f"http://127.0.0.1:{server.getsockname()[1]}/", b"{}", {})
+        assert time.monotonic() - started < http.TIMEOUT_S + 1
         assert (answer.status, answer.good) == (None, False)
         thread.join()
 
@@ -294,9 +296,9 @@ def test_a_receiver_that_drips_its_answer_is_left_after_five_seconds(settings):
      "192.168.1.1", "0.0.0.0", "::", "198.18.0.1", "224.0.0.1", "255.255.255.255"],
 )  # fmt: skip
 def test_addresses_that_only_look_public_are_not(address):
-    assert not outbound._is_public(ip_address(address))
-    assert outbound._is_public(ip_address("8.8.8.8"))
-    assert outbound._is_public(ip_address("2606:4700:4700::1111"))
+    assert not http._is_public(ip_address(address))
+    assert http._is_public(ip_address("8.8.8.8"))
+    assert http._is_public(ip_address("2606:4700:4700::1111"))
 
 
 def test_the_address_of_a_webhook_is_for_those_who_manage_it_and_not_in_the_trail(cast, fleet, receiver):

@@ -3,9 +3,12 @@
 import pytest
 
 from planner.models import AuditEvent, Plan, Replay
-from planner.selectors.verdict_page import event_labels
-from planner.services import cells, replays, reviews
-from planner.services.jobs import cancel_job
+from planner.selectors.replays.verdict_page import event_labels
+from planner.services.jobs.cancellation import cancel_job
+from planner.services.replays import cells
+from planner.services.replays import orders as replay_orders
+from planner.services.replays.options import check_options
+from planner.services.reviews.evidence_changes import changed_since
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -109,7 +112,7 @@ def test_a_what_if_leaves_the_plan_and_what_was_judged_as_they_are(cast, fleet):
     assert row.state == Replay.State.SUCCEEDED
     assert state_of(plan) == Plan.State.APPROVED
     assert make.evaluation_of(plan) == evaluation
-    assert reviews.changed_since(plan, evaluation) == []
+    assert changed_since(plan, evaluation) == []
     assert make.judge_again(cast, plan).replay_id == evaluation.replay_id != row.pk
 
 
@@ -127,20 +130,20 @@ def test_a_plan_that_was_replayed_only_as_a_what_if_does_not_pass_and_says_why(c
 
 
 def test_other_parameters_of_what_is_compared_make_a_replay_a_what_if(cast, fleet):
-    from planner.services.policy_parameters import known_parameters
+    from planner.services.replays.policy_parameters import known_parameters
 
     plan = make.built_plan(cast, fleet)
     for name in ("flat-lb", "cacheroute"):
         if known := known_parameters(name):
             parameter, value = next(iter(known.items()))
-            chosen = replays.check_options(plan, policy_parameters={name: {parameter: value}})
+            chosen = check_options(plan, policy_parameters={name: {parameter: value}})
             assert chosen["what_if"] == [f"other parameters of {name}"]
-    assert replays.check_options(plan, policy_parameters={"sticky": {"vnodes": 9}})["what_if"] == []
+    assert check_options(plan, policy_parameters={"sticky": {"vnodes": 9}})["what_if"] == []
 
 
 def test_a_cancelled_what_if_leaves_the_plan_as_it_is(cast, fleet):
     plan = make.replayed_plan(cast, fleet)
-    row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **SMALL, faults=[FAULT])
+    row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **SMALL, faults=[FAULT])
     cells.run_cell(row.cells.first().pk)
     cancel_job(acting_user=cast.ada, job=job)
     assert state_of(plan) == Plan.State.REPLAYED
@@ -149,7 +152,7 @@ def test_a_cancelled_what_if_leaves_the_plan_as_it_is(cast, fleet):
 
 def test_a_what_if_that_fails_leaves_the_plan_as_it_is(cast, fleet):
     plan = make.replayed_plan(cast, fleet)
-    row, _ = replays.start_replay(acting_user=cast.ada, plan=plan, **SMALL, faults=[FAULT])
+    row, _ = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **SMALL, faults=[FAULT])
     Replay.objects.filter(pk=row.pk).update(fingerprint="f" * 64)
     for cell in row.cells.all():
         cells.run_cell(cell.pk)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner.services.verdicts import _capacity
+from planner.formatting import give_or_take, rounded
+from planner.services.replays.verdicts import _capacity
 from planner.simulation import capacity
-from planner.wording import give_or_take, rounded
 
 
 @pytest.mark.parametrize(

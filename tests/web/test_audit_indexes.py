@@ -8,9 +8,9 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from planner.selectors.audit_page import newest_events, plan_timeline
-from planner.services import webhook_delivery
-from planner.services.cool_down import cooling_down_until
+from planner.selectors.audit.page import newest_events, plan_timeline
+from planner.selectors.monitoring.cool_down import cooling_down_until
+from planner.services.webhooks import delivery
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -118,5 +118,5 @@ def test_no_service_reads_the_whole_trail(cast, grown):
         cooling_down_until(grown)
         newest_events(grown, 10)
         plan_timeline(plan, [])
-        webhook_delivery.plan_deliveries()
+        delivery.plan_deliveries()
     assert whole_reads([query["sql"] for query in captured]) == []

@@ -11,8 +11,9 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.models import Calibration, Fleet, Job, ServingProfile
-from planner.services import calibrations, jobs
-from planner.tasks import run_calibration, run_fit
+from planner.services.calibrations import calibrations
+from planner.services.jobs import jobs
+from planner.tasks import run_job
 from planner.web.sweep_chart import sweep_chart
 from tests import factories as make
 from tests.factories import Cast
@@ -60,7 +61,7 @@ def test_a_simulated_calibration_is_followed_to_its_page(ada: Client, cast: Cast
     assert "1 of 2 loads" in part.content.decode()
     assert not {"HX-Refresh", "HX-Redirect"} & set(part.headers)
 
-    run_calibration(job.pk)
+    run_job(job.pk)
     made = Calibration.objects.get()
     done = reverse("calibration", args=[fleet.slug, made.pk])
     assert ada.get(f"{address}progress/")["HX-Redirect"] == done
@@ -186,7 +187,7 @@ def test_constants_are_fitted_from_the_page_and_shown_there(ada: Client, sign_in
     job = Job.objects.get()
     assert page.redirect_chain == [(reverse("calibration-job", args=[fleet.slug, job.pk]), 302)]
     assert "is under way." in ada.get(address).content.decode()
-    run_fit(job.pk)
+    run_job(job.pk)
     body = ada.get(address).content.decode()
     assert "<h3>mine</h3>" in body
     assert "fitted: 6 points, rms error 0.00%" in body
@@ -208,7 +209,7 @@ def test_a_fit_that_failed_says_why(ada: Client, cast: Cast, fleet: Fleet) -> No
     made = Calibration.objects.get()
     address = reverse("calibration", args=[fleet.slug, made.pk])
     ada.post(f"{address}fit/", {"name": "mine", "workload": fleet.workloads.get().pk})
-    run_fit(Job.objects.get().pk)
+    run_job(Job.objects.get().pk)
     assert "1 of 2 loads up to the knee; two or more are needed" in ada.get(address).content.decode()
 
 

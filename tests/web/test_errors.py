@@ -6,7 +6,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from planner.selectors import home_page
+from planner.selectors.fleets import home_page
 from tests.factories import Cast
 
 pytestmark = pytest.mark.django_db

@@ -9,9 +9,10 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.models import Fleet, Job, Plan
-from planner.services import calibrations, studies
-from planner.services.jobs import claimed
-from planner.tasks import run_study
+from planner.services.calibrations import calibrations
+from planner.services.jobs.jobs import claimed
+from planner.services.plans import studies
+from planner.tasks import run_job
 from tests import factories as make
 from tests.factories import Cast
 from tests.web.conftest import texts
@@ -46,7 +47,7 @@ def look(sign_in, cast: Cast, plan: Plan):
 def studied(plan: Plan, client: Client) -> Job:
     client.post(address(plan, "study-order"))
     job = Job.objects.get(kind="study", state="queued")
-    run_study(job.pk)
+    run_job(job.pk)
     return job
 
 
@@ -123,7 +124,7 @@ def test_a_planner_runs_the_study_and_reads_its_grid(sign_in, cast: Cast, fleet:
     fragment = client.get(address(plan, "study-progress"))
     assert "0 of 6 steps" in fragment.content.decode()
     assert "HX-Refresh" not in fragment
-    run_study(Job.objects.get(kind="study").pk)
+    run_job(Job.objects.get(kind="study").pk)
     assert client.get(address(plan, "study-progress"))["HX-Refresh"] == "true"
     page, body = look()
     grid = page.context["grid"]

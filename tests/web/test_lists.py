@@ -11,8 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from planner.models import Fleet
-from planner.selectors.audit_page import PAGE
-from planner.services import audit
+from planner.selectors.audit.page import PAGE
+from planner.services.audit.events import record_event
 from tests import factories as make
 from tests.factories import Cast
 
@@ -53,9 +53,9 @@ def test_a_fleets_page_takes_the_same_queries_for_one_plan_and_for_five(sign_in,
 
 
 def test_home_says_what_is_live_and_at_which_share(sign_in, cast: Cast, fleet: Fleet) -> None:
-    from planner.services import rollouts
+    from planner.services.rollouts.starts import start_rollout
 
-    rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
+    start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
     page = sign_in(cast.vera).get(reverse("home"))
     (row,) = page.context["fleets"]
     assert [(r.plan.number, r.state, r.weight) for r in row.live] == [(0, "active", 1.0), (1, "canary", 0.1)]
@@ -85,7 +85,7 @@ def test_the_trail_is_filtered_by_action_actor_fleet_and_day(sign_in, cast: Cast
 def test_a_long_change_is_cut_on_the_page_and_whole_in_the_api(sign_in, cast: Cast, fleet: Fleet) -> None:
     quotas = {f"tenant-{n:03d}": n for n in range(150)}
     after = {"tenant_quota": quotas, "destinations": list(range(1000, 1021)), "note": "n" * 600, "few": {"a": 1}}
-    event = audit.record("plan.ordered", acting_user=cast.ada, fleet=fleet, subject=fleet, after=after)
+    event = record_event("plan.ordered", acting_user=cast.ada, fleet=fleet, subject=fleet, after=after)
     client = sign_in(cast.vera)
     body = html.unescape(client.get(reverse("audit")).content.decode())
     assert '"tenant-019": 19, "…": "130 more"}' in body
@@ -107,13 +107,13 @@ def test_a_filter_that_makes_no_sense_is_said_and_is_400(sign_in, cast: Cast) ->
 
 def test_pages_of_the_trail_neither_repeat_nor_lose_an_event(sign_in, cast: Cast, fleet: Fleet) -> None:
     for n in range(2 * PAGE):
-        audit.record("fleet.policy_changed", acting_user=cast.root, fleet=fleet, subject=fleet, reason=f"{n}")
+        record_event("fleet.policy_changed", acting_user=cast.root, fleet=fleet, subject=fleet, reason=f"{n}")
     client, seen, address = sign_in(cast.vera), [], reverse("fleet-audit", args=[fleet.slug])
     while True:
         page = client.get(address)
         seen += [event.pk for event in page.context["page"].events]
         # Events that are added meanwhile change nothing of what follows.
-        audit.record("fleet.policy_changed", acting_user=cast.root, fleet=fleet, subject=fleet)
+        record_event("fleet.policy_changed", acting_user=cast.root, fleet=fleet, subject=fleet)
         if not page.context["more"]:
             break
         address = f"{reverse('fleet-audit', args=[fleet.slug])}?{page.context['more']}"

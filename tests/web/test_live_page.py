@@ -13,8 +13,10 @@ from django.utils import timezone
 
 from dashboards import arms, live
 from planner.models import DriftCheck, Fleet
-from planner.selectors.live_page import live_data, live_page, routers
-from planner.services import fleets, monitor, telemetry
+from planner.selectors.monitoring.live_page import live_data, live_page, routers
+from planner.services.fleets.destinations import add_destinations
+from planner.services.monitoring import monitor
+from planner.services.telemetry import windows
 from tests import factories as make
 from tests.traffic import arm_report, minute, window_report
 
@@ -25,7 +27,7 @@ URL = "/fleets/alpha/live/"
 def report(cast, fleet, *, ago=1, source="router-1", **figures):
     fleet = Fleet.objects.get(pk=fleet.pk)
     payload = window_report(fleet, arm_report(fleet, **figures), started_at=minute(ago), source=source)
-    return telemetry.record_windows(acting_user=cast.linus, fleet=fleet, payload=payload)
+    return windows.record_windows(acting_user=cast.linus, fleet=fleet, payload=payload)
 
 
 def page(client, cast, who="vera"):
@@ -88,7 +90,7 @@ def test_a_router_that_runs_an_older_table_is_told_apart(cast, fleet):
     report(cast, fleet, ago=2)
     (row,) = routers(fleet, timezone.now())
     assert (row["lags"], row["silent"]) == (False, False)
-    fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[("d9", "http://127.0.0.1:1")])
+    add_destinations(acting_user=cast.root, fleet=fleet, destinations=[("d9", "http://127.0.0.1:1")])
     fleet.refresh_from_db()
     (row,) = routers(fleet, timezone.now())
     assert row["lags"] is False  # its window ended before there was a newer one

@@ -10,7 +10,8 @@ from django.urls import reverse
 
 from dashboards.plan import app
 from planner.models import AuditEvent, Fleet, Plan, Rollout
-from planner.services import fleets, reviews
+from planner.services.fleets.destinations import change_destination
+from planner.services.reviews.submissions import submit_plan
 from tests import factories as make
 from tests.factories import Cast
 from tests.web.conftest import texts
@@ -73,7 +74,7 @@ def test_a_plan_goes_from_review_to_active_and_back_by_forms(sign_in, cast: Cast
 
 def test_the_author_is_told_that_a_second_person_approves(sign_in, cast: Cast, replayed: Plan) -> None:
     root = sign_in(cast.root)  # holds every right, and submits
-    reviews.submit_plan(acting_user=cast.root, plan=replayed)
+    submit_plan(acting_user=cast.root, plan=replayed)
     page = send(root, "plan-approve", replayed, evidence_digest=make.evaluation_of(replayed).evidence_digest)
     assert texts(page) == ["The author and the submitter cannot approve; a second person must."]
     assert "a second person approves it" in page.content.decode()
@@ -82,7 +83,7 @@ def test_the_author_is_told_that_a_second_person_approves(sign_in, cast: Cast, r
 
 
 def test_evidence_judged_again_after_the_page_was_read_is_not_approved(sign_in, cast: Cast, replayed: Plan) -> None:
-    reviews.submit_plan(acting_user=cast.ada, plan=replayed)
+    submit_plan(acting_user=cast.ada, plan=replayed)
     page = send(sign_in(cast.grace), "plan-approve", replayed, evidence_digest="0" * 64)
     assert "look at it once more" in texts(page)[0]
     assert not replayed.approvals.exists()
@@ -100,7 +101,7 @@ def test_a_version_that_is_no_number_is_refused(sign_in, cast: Cast, replayed: P
 
 
 def test_rejecting_needs_a_reason(sign_in, cast: Cast, replayed: Plan) -> None:
-    reviews.submit_plan(acting_user=cast.ada, plan=replayed)
+    submit_plan(acting_user=cast.ada, plan=replayed)
     grace = sign_in(cast.grace)
     page = send(grace, "plan-reject", replayed, comment=" ")
     assert texts(page) == ["Comment: say why, so that the author can mend it"]
@@ -244,7 +245,7 @@ def test_a_plan_is_withdrawn_from_review_and_put_away_by_forms(sign_in, cast: Ca
 
 
 def test_an_approved_plan_with_newer_evidence_asks_for_another_review(sign_in, cast: Cast, fleet: Fleet) -> None:
-    from planner.services import fleets
+    from planner.services.fleets import fleets
 
     plan = make.approved_plan(cast, fleet)
     client = sign_in(cast.ada)
@@ -274,6 +275,6 @@ def test_the_checklist_says_when_it_does_not_hold_any_more(sign_in, cast: Cast, 
     address = reverse("plan", args=[replayed.fleet.slug, replayed.number])
     assert "Not true any more" not in sign_in(cast.vera).get(address).content.decode()
     destination = replayed.fleet.destinations.get(index=1)
-    fleets.change_destination(acting_user=cast.root, destination=destination, weight=2.0)
+    change_destination(acting_user=cast.root, destination=destination, weight=2.0)
     body = sign_in(cast.vera).get(address).content.decode()
     assert "Not true any more: the speeds of the destinations changed since" in body

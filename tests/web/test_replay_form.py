@@ -4,7 +4,7 @@ import pytest
 from django.utils import timezone
 
 from planner.models import Job, Replay, ReplayCell
-from planner.services import cells
+from planner.services.replays import cells
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db

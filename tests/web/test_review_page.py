@@ -10,7 +10,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner.models import GateEvaluation, Plan, PlanComment, Waiver
-from planner.services import comments, fleets, reviews, waivers
+from planner.services.fleets import fleets
+from planner.services.fleets.destinations import change_destination
+from planner.services.reviews import comments, waivers
+from planner.services.reviews.approvals import approve_plan
+from planner.services.reviews.submissions import submit_plan
 from tests import factories as make
 from tests.factories import Cast
 
@@ -88,7 +92,7 @@ def test_an_approval_by_a_second_account_of_the_same_address_stands_there_in_red
     User.objects.filter(pk=cast.hopper.pk).update(email=cast.ada.email.upper())
     plan = make.submitted_plan(cast, fleet)
     hopper = User.objects.get(pk=cast.hopper.pk)
-    reviews.approve_plan(acting_user=hopper, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
+    approve_plan(acting_user=hopper, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
     words = f"shares the address {hopper.email} with the author or submitter"
     assert words in page_of(sign_in(cast.vera), plan)
     assert words in evidence_of(sign_in(cast.vera), plan).content.decode()
@@ -112,7 +116,7 @@ def test_evidence_is_shown_as_it_was_seen_after_everything_has_changed(sign_in, 
     assert "stored values have this digest" in before
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.123, slo_p99_s=9.0)
     for destination in fleet.destinations.all():
-        fleets.change_destination(acting_user=cast.root, destination=destination, weight=3.25)
+        change_destination(acting_user=cast.root, destination=destination, weight=3.25)
     make.judge_again(cast, plan)
     after = evidence_of(client, plan, seen).content.decode()
     banner = after.split("It does not hold any more: ")[1].split(" changed since")[0]
@@ -162,14 +166,14 @@ def test_pages_of_many_decisions_waivers_and_comments_take_as_many_queries_as_of
     )  # fmt: skip
     waivers.grant_waiver(acting_user=cast.grace, waiver=row)
     make.judge_again(cast, plan)
-    plan = reviews.submit_plan(acting_user=cast.ada, plan=plan)
+    plan = submit_plan(acting_user=cast.ada, plan=plan)
     evaluation, counts = make.evaluation_of(plan), []
     client = sign_in(cast.vera)
     for more in (1, 12):
         for _ in range(more):
             n = plan.approvals.count()
             person = make.make_user(f"approver-{n}", "approver")
-            reviews.approve_plan(acting_user=person, plan=plan, evidence_digest=evaluation.evidence_digest)
+            approve_plan(acting_user=person, plan=plan, evidence_digest=evaluation.evidence_digest)
             comments.comment_plan(acting_user=person, plan=plan, text=f"comment {n}")
         found = []
         for name, args in (("plan", []), ("plan-evidence", [evaluation.pk])):

@@ -10,7 +10,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner.models import Fleet, Freeze, Rollout
-from planner.services import rollouts
+from planner.services.rollouts import freezes
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.starts import fire_schedules, start_rollout
+from planner.services.rollouts.steps import abort_rollout, pause_rollout
 from tests import factories as make
 from tests.factories import Cast
 from tests.web.conftest import texts
@@ -70,14 +73,14 @@ def test_an_analysis_shows_its_checks_and_both_arms(sign_in, cast: Cast, canary:
 
 def test_every_state_has_its_page(sign_in, cast: Cast, fleet: Fleet) -> None:
     client, later = sign_in(cast.linus), timezone.now() + dt.timedelta(hours=1)
-    rollout = rollouts.start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet), scheduled_for=later)
+    rollout = start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet), scheduled_for=later)
     assert "Move the start" in page_of(client, rollout)
-    rollouts.fire_schedules(later)
+    fire_schedules(later)
     rollout.refresh_from_db()
     assert "None yet. A step is judged when" in page_of(client, rollout)
     make.activate(cast, rollout)
     assert "Roll back to an earlier plan" in page_of(client, rollout)
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
+    fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
     assert "fell back to Flat-LB: drill" in page_of(client, rollout)
     assert "not judged again" in page_of(client, fleet.rollouts.get(state="active"))
 
@@ -98,7 +101,7 @@ def test_all_moves_of_a_canary_by_forms(sign_in, cast: Cast, canary: Rollout) ->
 
 def test_a_form_that_was_shown_before_somebody_else_moved_it_moves_nothing(sign_in, cast: Cast, canary) -> None:
     client, version = sign_in(cast.linus), canary.version
-    rollouts.pause_rollout(acting_user=cast.grace, rollout=canary)
+    pause_rollout(acting_user=cast.grace, rollout=canary)
     page = send(client, "abort", canary, expected_version=version)
     assert "changed by somebody else" in texts(page)[0]
     canary.refresh_from_db()
@@ -155,7 +158,7 @@ def test_freezes_are_set_seen_everywhere_and_lifted_by_forms(sign_in, cast: Cast
     for row in Freeze.objects.all():
         root.post(reverse("freeze-lift", args=[fleet.slug, row.pk]))
     assert not Freeze.objects.filter(lifted_at=None).exists()
-    other = rollouts.freeze(acting_user=cast.root, fleet=make.make_fleet(cast, "beta"), reason="x")
+    other = freezes.freeze(acting_user=cast.root, fleet=make.make_fleet(cast, "beta"), reason="x")
     assert root.post(reverse("freeze-lift", args=[fleet.slug, other.pk])).status_code == 404
 
 
@@ -168,14 +171,14 @@ def test_the_fleet_bar_tells_of_canary_pause_schedule_and_rest(sign_in, cast: Ca
     rollout = make.canary(cast, fleet)
     assert "90% of keys" in bar()
     assert "10% of keys" in bar()
-    rollouts.pause_rollout(acting_user=cast.linus, rollout=rollout, reason="lunch")
+    pause_rollout(acting_user=cast.linus, rollout=rollout, reason="lunch")
     assert "is paused by linus since" in bar()
-    rollouts.fall_back(acting_user=cast.linus, fleet=fleet)
+    fall_back(acting_user=cast.linus, fleet=fleet)
     assert "no canary starts before" not in bar()  # a person fell back
     later = timezone.now() + dt.timedelta(hours=1)
-    scheduled = rollouts.start_rollout(acting_user=cast.linus, plan=rollout.plan, scheduled_for=later)
+    scheduled = start_rollout(acting_user=cast.linus, plan=rollout.plan, scheduled_for=later)
     assert f"{later:%Y-%m-%d %H:%M}" in bar()
-    rollouts.abort_rollout(acting_user=cast.linus, rollout=scheduled)
+    abort_rollout(acting_user=cast.linus, rollout=scheduled)
     make.activate(cast, make.canary(cast, fleet, rollout.plan))
-    rollouts.fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
+    fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
     assert "no canary starts before" in bar()

@@ -10,8 +10,10 @@ import pytest
 from django.utils import timezone
 
 from planner.models import AuditEvent
-from planner.selectors.fleet_timeline import live_at
-from planner.services import audit, rollouts
+from planner.selectors.audit.timeline import live_at
+from planner.services.audit.events import record_event
+from planner.services.rollouts.fallback import fall_back
+from planner.services.rollouts.starts import start_rollout
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -20,9 +22,9 @@ pytestmark = pytest.mark.django_db
 def test_what_was_live_at_a_moment_and_who_let_it(client, cast, fleet):
     before = timezone.now()
     plan = make.approved_plan(cast, fleet)
-    rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+    start_rollout(acting_user=cast.linus, plan=plan)
     during = timezone.now()
-    rollouts.fall_back(acting_user=cast.hopper, fleet=fleet, reason="p99 is rising")
+    fall_back(acting_user=cast.hopper, fleet=fleet, reason="p99 is rising")
     then = live_at(fleet, during)
     assert [(arm.name, arm.plan.number, arm.entered_by) for arm in then.arms] == [
         ("incumbent", 0, "root"), ("canary", plan.number, "linus"),
@@ -48,7 +50,7 @@ def test_what_was_live_at_a_moment_and_who_let_it(client, cast, fleet):
 
 @pytest.mark.django_db(transaction=True)
 def test_json_lines_can_be_verified_without_the_console(client, cast, fleet):
-    audit.record("plan.commented", acting_user=cast.ada, fleet=fleet, subject=fleet, reason="žluť \U0001f600 “x”")
+    record_event("plan.commented", acting_user=cast.ada, fleet=fleet, subject=fleet, reason="žluť \U0001f600 “x”")
     client.force_login(cast.root)
     answer = client.get("/audit/export.jsonl")
     rows = [json.loads(line) for line in b"".join(answer.streaming_content).decode().splitlines()]
@@ -67,7 +69,7 @@ def test_json_lines_can_be_verified_without_the_console(client, cast, fleet):
 def test_csv_keeps_the_filters_and_runs_no_formula(client, cast, fleet):
     other = make.make_fleet(cast, "other")
     for one in (fleet, other):
-        audit.record("plan.commented", acting_user=cast.ada, fleet=one, subject=one, reason="=HYPERLINK(1)")
+        record_event("plan.commented", acting_user=cast.ada, fleet=one, subject=one, reason="=HYPERLINK(1)")
     client.force_login(cast.root)
     answer = client.get(f"/fleets/{fleet.slug}/audit/export.csv", {"action": "plan.commented"})
     rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
@@ -78,11 +80,11 @@ def test_csv_keeps_the_filters_and_runs_no_formula(client, cast, fleet):
 
 @pytest.mark.django_db(transaction=True)
 def test_who_sees_one_fleet_takes_that_fleet_with_them(client, cast, fleet):
-    from planner.services import access
+    from planner.services.access import roles
 
     other = make.make_fleet(cast, "other")
     user = make.make_user("solo")
-    access.grant_role(acting_user=cast.root, user=user, role="viewer", fleet=other)
+    roles.grant_role(acting_user=cast.root, user=user, role="viewer", fleet=other)
     client.force_login(user)
     answer = client.get("/audit/export.jsonl")
     rows = [json.loads(line) for line in b"".join(answer.streaming_content).decode().splitlines()]

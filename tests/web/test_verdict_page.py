@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from dashboards.plan import app
 from planner.models import Fleet, Plan, Replay
-from planner.selectors import plan_page
+from planner.selectors.plans import page as plan_page
 from tests import factories as make
 from tests.factories import Cast
 

@@ -13,7 +13,7 @@ from planner.api.calibration_serializers import FitInput, FittedProfileSerialize
 from planner.api.schema import Accepted
 from planner.errors import Invalid
 from planner.models import Calibration, ServingProfile
-from planner.services import calibrations, fits, measured_sweeps
+from planner.services.calibrations import calibrations, fits, sweep_imports
 
 
 class CalibrationViewSet(ReadViewSet):
@@ -49,7 +49,7 @@ class CalibrationViewSet(ReadViewSet):
             raise Invalid(f"the file is larger than {settings.UPLOAD_MAX_BYTES // 2**20} MiB", field="file")
         data = self.accept(SweepInput)
         file = data.pop("file")
-        calibration = measured_sweeps.import_sweep(acting_user=self.person, file=file, file_name=file.name, **data)
+        calibration = sweep_imports.import_sweep(acting_user=self.person, file=file, file_name=file.name, **data)
         return self.answer(calibration, 201, Location=f"/api/v1/calibrations/{calibration.pk}/")
 
     @extend_schema(request=FitInput, responses={202: Accepted})

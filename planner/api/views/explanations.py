@@ -9,8 +9,8 @@ from planner.api.base import ConsoleViewSet, accepted
 from planner.api.explanations import EXPLANATION, StudySerializer
 from planner.api.schema import Accepted
 from planner.models import Plan, Study
-from planner.selectors import explanations
-from planner.services import studies
+from planner.selectors.plans import explanations
+from planner.services.plans import studies
 
 
 class ExplanationViewSet(ConsoleViewSet):

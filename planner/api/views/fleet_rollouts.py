@@ -17,8 +17,8 @@ from planner.api.parsers import AnyBody
 from planner.api.schema import CHANGED
 from planner.api.serializers import ReasonInput
 from planner.models import Rollout
-from planner.selectors.rollout_state import rollouts_with_state
-from planner.services import rollouts
+from planner.selectors.rollouts.queries import rollouts_with_state
+from planner.services.rollouts import fallback, freezes, rollback
 
 RolloutSerializer = rollout_serializers.RolloutSerializer
 
@@ -60,7 +60,7 @@ class FleetRollouts(ReadViewSet):
 
         A reason that cannot be read or stored is mended or left out.
         """
-        rollout = rollouts.fall_back(acting_user=self.person, fleet=self.get_object(), reason=_reason(request))
+        rollout = fallback.fall_back(acting_user=self.person, fleet=self.get_object(), reason=_reason(request))
         return _shown(rollout)
 
     @extend_schema(request=rollout_serializers.RollBackInput, responses={200: RolloutSerializer})
@@ -69,7 +69,7 @@ class FleetRollouts(ReadViewSet):
         """Make a plan active again that was active before, at once and without a new replay."""
         fleet = self.get_object()
         data = self.accept(rollout_serializers.RollBackInput)
-        return _shown(rollouts.roll_back(acting_user=self.person, fleet=fleet, **data))
+        return _shown(rollback.roll_back(acting_user=self.person, fleet=fleet, **data))
 
     @extend_schema(request=rollout_serializers.NeededReasonInput, responses={201: rollout_serializers.FreezeSerializer})
     @action(detail=True, methods=["post"])
@@ -77,7 +77,7 @@ class FleetRollouts(ReadViewSet):
         """Freeze the rollouts of the fleet: nothing moves but what takes a plan off traffic."""
         fleet = self.get_object()
         data = self.accept(rollout_serializers.NeededReasonInput)
-        made = rollouts.freeze(acting_user=self.person, fleet=fleet, **data)
+        made = freezes.freeze(acting_user=self.person, fleet=fleet, **data)
         answer = rollout_serializers.FreezeSerializer(made).data
         return Response(answer, status=201, headers={"Location": f"/api/v1/freezes/{made.pk}/"})
 
@@ -86,7 +86,7 @@ class FleetRollouts(ReadViewSet):
     def unfreeze(self, request: Request, slug: str) -> Response:
         """Lift the freeze that the fleet has of its own."""
         fleet = self.get_object()
-        lifted = rollouts.unfreeze(acting_user=self.person, fleet=fleet, **self.accept(ReasonInput))
+        lifted = freezes.unfreeze(acting_user=self.person, fleet=fleet, **self.accept(ReasonInput))
         return Response(rollout_serializers.FreezeSerializer(lifted).data)
 
 

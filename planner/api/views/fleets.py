@@ -20,9 +20,11 @@ from planner.api.telemetry_serializers import TelemetryAnswer, TelemetryInput
 from planner.api.views.fleet_rollouts import FleetRollouts
 from planner.errors import Invalid, Refused
 from planner.models import ApiToken, Destination, Fleet
-from planner.selectors.routing_tables import published
-from planner.services import fleets, telemetry
-from planner.services.fleet_policy import POLICY_FIELDS
+from planner.selectors.fleets.routing_tables import published
+from planner.services.fleets import fleets
+from planner.services.fleets.destinations import add_destinations, change_destination
+from planner.services.fleets.policy import POLICY_FIELDS
+from planner.services.telemetry import windows
 
 # A long poll looks this often for a new version; a waiting router costs one indexed query each time.
 POLL_S = 0.5
@@ -89,7 +91,7 @@ class FleetViewSet(FleetRollouts):
     @action(detail=True, methods=["post"])
     def telemetry(self, request: Request, slug: str) -> Response:
         """Report what a router served in a window. The same window again, with the same figures, is counted once."""
-        found = telemetry.record_windows(
+        found = windows.record_windows(
             acting_user=self.person, fleet=self.get_object(), payload=self.accept(TelemetryInput)
         )
         return Response(found.as_dict(), status=200 if found.duplicate else 201)
@@ -135,7 +137,7 @@ class DestinationViewSet(ReadViewSet):
         data = self.accept(serializers.AddDestinationInput)
         row = (data["name"], data["url"], data["weight"])
         try:
-            (added,) = fleets.add_destinations(acting_user=self.person, fleet=data["fleet"], destinations=[row])
+            (added,) = add_destinations(acting_user=self.person, fleet=data["fleet"], destinations=[row])
         except Refused as refusal:
             # The service points into a list of one; this request has the fields of that one.
             refusal.field = refusal.field.rpartition("/")[2] if refusal.field else None
@@ -151,7 +153,7 @@ class DestinationViewSet(ReadViewSet):
         """Mark it up, draining or down, which the published table shows, or say how fast it is, which plans go by."""
         destination: Any = self.get_object()
         data = self.accept(serializers.DestinationInput)
-        fleets.change_destination(
+        change_destination(
             acting_user=self.person, destination=destination, expected_version=self.expected_version(), **data
         )
         return self.answer(destination)

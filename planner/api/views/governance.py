@@ -9,8 +9,9 @@ from planner.api import governance_serializers as serializers
 from planner.api.base import ConsoleViewSet, ReadViewSet
 from planner.api.permissions import NEVER_BY_TOKEN
 from planner.models import ApiToken, AuditCheckpoint, BreakGlass, Fleet, PolicyVersion
-from planner.services import audit_chain, emergencies
-from planner.services.inbox import waiting_for_me
+from planner.selectors.reviews.inbox import waiting_for_me
+from planner.services.access.break_glass import close_break_glass, open_break_glass, review_break_glass
+from planner.services.audit import chain
 
 
 class EmergencyViewSet(ReadViewSet):
@@ -24,14 +25,14 @@ class EmergencyViewSet(ReadViewSet):
     @extend_schema(request=serializers.EmergencyInput, responses={201: serializers.EmergencySerializer})
     def create(self, request: Request) -> Response:
         """Open an emergency of one's own for an hour."""
-        row = emergencies.open_emergency(acting_user=self.person, **self.accept(serializers.EmergencyInput))
+        row = open_break_glass(acting_user=self.person, **self.accept(serializers.EmergencyInput))
         return self.answer(row, 201, Location=f"/api/v1/emergencies/{row.pk}/")
 
     @extend_schema(request=None, responses={200: serializers.EmergencySerializer})
     @action(detail=True, methods=["post"])
     def close(self, request: Request, pk: str) -> Response:
         """End it before its time."""
-        return self.answer(emergencies.close_emergency(acting_user=self.person, emergency=self.get_object()))
+        return self.answer(close_break_glass(acting_user=self.person, emergency=self.get_object()))
 
     @extend_schema(request=serializers.ReviewInput, responses={200: serializers.EmergencySerializer})
     @action(detail=True, methods=["post"])
@@ -39,7 +40,7 @@ class EmergencyViewSet(ReadViewSet):
         """Record what somebody else has found."""
         row = self.get_object()
         data = self.accept(serializers.ReviewInput)
-        return self.answer(emergencies.review_emergency(acting_user=self.person, emergency=row, **data))
+        return self.answer(review_break_glass(acting_user=self.person, emergency=row, **data))
 
 
 class PolicyVersionViewSet(ReadViewSet):
@@ -62,7 +63,7 @@ class CheckpointViewSet(ReadViewSet):
     @extend_schema(request=None, responses={201: serializers.CheckpointSerializer})
     def create(self, request: Request) -> Response:
         """Sign the head of the chain now."""
-        row = audit_chain.sign_checkpoint(acting_user=self.person)
+        row = chain.sign_checkpoint(acting_user=self.person)
         return self.answer(row, 201, Location=f"/api/v1/audit-checkpoints/{row.pk}/")
 
 

@@ -12,7 +12,7 @@ from planner.api import serializers
 from planner.api.base import ReadViewSet
 from planner.errors import Invalid
 from planner.models import Workload
-from planner.services import workloads
+from planner.services.workloads import imports
 
 
 class WorkloadViewSet(ReadViewSet):
@@ -36,7 +36,7 @@ class WorkloadViewSet(ReadViewSet):
         data = self.accept(serializers.WorkloadInput)
         file = data.pop("file")
         measured_at: dt.datetime | None = data.pop("measured_at", None)
-        workload = workloads.import_workload(
+        workload = imports.import_workload(
             acting_user=self.person, file=file, file_name=file.name, measured_at=measured_at, **data
         )
         return self.answer(workload, 201, Location=f"/api/v1/workloads/{workload.pk}/")

@@ -11,7 +11,8 @@ from planner.api import replay_serializers, serializers
 from planner.api.base import ReadViewSet
 from planner.api.permissions import NEVER_BY_TOKEN
 from planner.models import ApiToken, AuditEvent, Job
-from planner.services import jobs, tokens
+from planner.services.access import tokens
+from planner.services.jobs.cancellation import cancel_job
 
 
 class JobViewSet(ReadViewSet):
@@ -25,7 +26,7 @@ class JobViewSet(ReadViewSet):
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
         """Cancel it and what it was making."""
-        job = jobs.cancel_job(acting_user=self.person, job=self.get_object())
+        job = cancel_job(acting_user=self.person, job=self.get_object())
         return self.answer(job)
 
 

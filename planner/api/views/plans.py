@@ -13,7 +13,11 @@ from planner.api.base import ReadViewSet, accepted
 from planner.api.permissions import NEVER_BY_TOKEN
 from planner.api.schema import CHANGED, IF_MATCH, Accepted
 from planner.models import Plan, Replay
-from planner.services import comments, plans, replays, reviews
+from planner.services.plans.orders import order_plan
+from planner.services.replays import orders as replay_orders
+from planner.services.reviews import comments
+from planner.services.reviews.approvals import approve_plan, reject_plan
+from planner.services.reviews.submissions import retire_plan, submit_plan, withdraw_plan
 
 
 class Without(Func):
@@ -60,7 +64,7 @@ class PlanViewSet(ReadViewSet):
         data = self.accept(serializers.PlanInput)
         if data.get("replay") is not None:
             data["replay"] = dict(data["replay"])
-        plan, job = plans.order_plan(acting_user=self.person, **data)
+        plan, job = order_plan(acting_user=self.person, **data)
         return accepted(request, job, plan=plan.pk)
 
     @extend_schema(request=None, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH])
@@ -68,7 +72,7 @@ class PlanViewSet(ReadViewSet):
     def submit(self, request: Request, pk: str) -> Response:
         """Submit for review."""
         plan = self.get_object()
-        reviews.submit_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version())
+        submit_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version())
         return self.answer(plan)
 
     @extend_schema(request=None, responses=CHANGED(serializers.PlanSerializer), parameters=[IF_MATCH])
@@ -76,7 +80,7 @@ class PlanViewSet(ReadViewSet):
     def withdraw(self, request: Request, pk: str) -> Response:
         """Take the plan back from review."""
         plan = self.get_object()
-        reviews.withdraw_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version())
+        withdraw_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version())
         return self.answer(plan)
 
     @extend_schema(
@@ -87,7 +91,7 @@ class PlanViewSet(ReadViewSet):
         """Put the plan away for good."""
         plan = self.get_object()
         data = self.accept(serializers.ReasonInput)
-        reviews.retire_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
+        retire_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
         return self.answer(plan)
 
     @extend_schema(
@@ -99,7 +103,7 @@ class PlanViewSet(ReadViewSet):
         plan = self.get_object()
         data = self.accept(review_serializers.ApproveInput)
         data["evidence_digest"] = data["evidence_digest"].removeprefix("sha256:")
-        reviews.approve_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
+        approve_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
         return self.answer(plan)
 
     @extend_schema(
@@ -110,7 +114,7 @@ class PlanViewSet(ReadViewSet):
         """Reject with a reason."""
         plan = self.get_object()
         data = self.accept(review_serializers.RejectInput)
-        reviews.reject_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
+        reject_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
         return self.answer(plan)
 
     @extend_schema(responses={200: review_serializers.CommentSerializer(many=True)}, filters=False)
@@ -156,7 +160,7 @@ class ReplayViewSet(ReadViewSet):
     @extend_schema(request=replay_serializers.ReplayInput, responses={202: Accepted})
     def create(self, request: Request) -> Response:
         """Replay a built plan against Flat-LB; the checklist is evaluated when the last cell is in."""
-        row, job = replays.start_replay(acting_user=self.person, **self.accept(replay_serializers.ReplayInput))
+        row, job = replay_orders.start_replay(acting_user=self.person, **self.accept(replay_serializers.ReplayInput))
         return accepted(request, job, plan=row.plan_id, replay=row.pk)
 
     @extend_schema(responses={200: replay_serializers.ReplayCellSerializer(many=True)}, filters=False)

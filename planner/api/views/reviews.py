@@ -11,7 +11,9 @@ from planner.api import review_serializers, serializers
 from planner.api.base import ReadViewSet
 from planner.api.permissions import NEVER_BY_TOKEN
 from planner.models import Approval, GateEvaluation, Waiver
-from planner.services import gates, reviews, waivers
+from planner.services.gate import evaluations
+from planner.services.reviews import waivers
+from planner.services.reviews.approvals import withdraw_approval
 
 
 class GateViewSet(ReadViewSet):
@@ -33,7 +35,7 @@ class GateViewSet(ReadViewSet):
     @extend_schema(request=serializers.PlanOnlyInput, responses={201: review_serializers.GateSerializer})
     def create(self, request: Request) -> Response:
         """Judge a plan now."""
-        evaluation = gates.evaluate_gate(acting_user=self.person, **self.accept(serializers.PlanOnlyInput))
+        evaluation = evaluations.evaluate_gate(acting_user=self.person, **self.accept(serializers.PlanOnlyInput))
         return self.answer(evaluation, 201, Location=f"/api/v1/gates/{evaluation.pk}/")
 
 
@@ -60,7 +62,7 @@ class ApprovalViewSet(ReadViewSet):
         """Take one's own approval back; never by a token."""
         row: Any = self.get_object()
         data = self.accept(review_serializers.WithdrawInput)
-        return self.answer(reviews.withdraw_approval(acting_user=self.person, approval=row, **data))
+        return self.answer(withdraw_approval(acting_user=self.person, approval=row, **data))
 
 
 class WaiverViewSet(ReadViewSet):

@@ -14,9 +14,19 @@ from planner.api.base import ConsoleViewSet, ReadViewSet
 from planner.api.schema import CHANGED, IF_MATCH
 from planner.api.serializers import ReasonInput
 from planner.models import ApiToken, Freeze, Plan
-from planner.selectors.blast_radius import blast_radius
-from planner.selectors.rollout_state import open_freezes, rollouts_with_state
-from planner.services import rights, rollouts
+from planner.selectors.access import rights
+from planner.selectors.rollouts.blast_radius import blast_radius
+from planner.selectors.rollouts.queries import open_freezes, rollouts_with_state
+from planner.services.rollouts import freezes
+from planner.services.rollouts.freezes import lift_freeze
+from planner.services.rollouts.starts import reschedule_rollout, start_rollout
+from planner.services.rollouts.steps import (
+    abort_rollout,
+    advance_rollout,
+    pause_rollout,
+    promote_rollout,
+    resume_rollout,
+)
 
 RolloutSerializer = rollout_serializers.RolloutSerializer
 
@@ -38,14 +48,14 @@ class RolloutViewSet(ReadViewSet):
     @extend_schema(request=rollout_serializers.RolloutInput, responses={201: RolloutSerializer})
     def create(self, request: Request) -> Response:
         """Start the canary of an approved plan, now or at `scheduled_for`."""
-        rollout = rollouts.start_rollout(acting_user=self.person, **self.accept(rollout_serializers.RolloutInput))
+        rollout = start_rollout(acting_user=self.person, **self.accept(rollout_serializers.RolloutInput))
         return self.answer(rollout, 201, Location=f"/api/v1/rollouts/{rollout.pk}/")
 
     @extend_schema(request=None, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def advance(self, request: Request, pk: str) -> Response:
         """Take the canary to its next weight; after the last the plan is active. 409 `held` says what holds it."""
-        return self._changed(rollouts.advance_rollout)
+        return self._changed(advance_rollout)
 
     @extend_schema(
         request=rollout_serializers.NeededReasonInput, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH]
@@ -53,25 +63,25 @@ class RolloutViewSet(ReadViewSet):
     @action(detail=True, methods=["post"])
     def promote(self, request: Request, pk: str) -> Response:
         """Make the plan active at once: watching that is left is skipped, an analysis that is no pass never is."""
-        return self._changed(rollouts.promote_rollout, **self.accept(rollout_serializers.NeededReasonInput))
+        return self._changed(promote_rollout, **self.accept(rollout_serializers.NeededReasonInput))
 
     @extend_schema(request=ReasonInput, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, pk: str) -> Response:
         """Keep the canary where it is until somebody resumes it."""
-        return self._changed(rollouts.pause_rollout, **self.accept(ReasonInput))
+        return self._changed(pause_rollout, **self.accept(ReasonInput))
 
     @extend_schema(request=None, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, pk: str) -> Response:
         """Let a paused canary go on; nothing moves by that alone."""
-        return self._changed(rollouts.resume_rollout)
+        return self._changed(resume_rollout)
 
     @extend_schema(request=ReasonInput, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def abort(self, request: Request, pk: str) -> Response:
         """Take the canary off traffic, or call off a schedule."""
-        return self._changed(rollouts.abort_rollout, **self.accept(ReasonInput))
+        return self._changed(abort_rollout, **self.accept(ReasonInput))
 
     @extend_schema(
         request=rollout_serializers.RescheduleInput, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH]
@@ -79,7 +89,7 @@ class RolloutViewSet(ReadViewSet):
     @action(detail=True, methods=["post"])
     def reschedule(self, request: Request, pk: str) -> Response:
         """Move the start of a scheduled canary."""
-        return self._changed(rollouts.reschedule_rollout, **self.accept(rollout_serializers.RescheduleInput))
+        return self._changed(reschedule_rollout, **self.accept(rollout_serializers.RescheduleInput))
 
     @extend_schema(
         responses={200: rollout_serializers.RolloutAnalysisSerializer(many=True)},
@@ -122,7 +132,7 @@ class FreezeViewSet(ReadViewSet):
         data = self.accept(rollout_serializers.FreezeInput)
         fleet = data.get("fleet")
         self._not_beyond_the_token(fleet)
-        freeze = rollouts.freeze(acting_user=self.person, fleet=fleet, reason=data["reason"])
+        freeze = freezes.freeze(acting_user=self.person, fleet=fleet, reason=data["reason"])
         return self.answer(freeze, 201, Location=f"/api/v1/freezes/{freeze.pk}/")
 
     @extend_schema(request=ReasonInput, responses=CHANGED(rollout_serializers.FreezeSerializer))
@@ -131,7 +141,7 @@ class FreezeViewSet(ReadViewSet):
         """Let rollouts move again; nothing moves by that alone."""
         freeze: Any = self.get_object()
         self._not_beyond_the_token(freeze.fleet)
-        rollouts.lift_freeze(acting_user=self.person, freeze=freeze, **self.accept(ReasonInput))
+        lift_freeze(acting_user=self.person, freeze=freeze, **self.accept(ReasonInput))
         return self.answer(freeze)
 
     def _not_beyond_the_token(self, fleet: Any) -> None:

@@ -11,7 +11,7 @@ from planner.api.base import ReadViewSet, with_etag
 from planner.api.permissions import NEVER_BY_TOKEN
 from planner.api.schema import CHANGED, IF_MATCH
 from planner.models import Webhook, WebhookDelivery
-from planner.services import webhooks
+from planner.services.webhooks import webhooks
 
 
 class WebhookViewSet(ReadViewSet):

@@ -7,7 +7,8 @@ from django.core.management.base import CommandError, CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named
 from planner.models import DriftCheck
-from planner.services import monitor, rights
+from planner.selectors.access import rights
+from planner.services.monitoring import monitor
 
 
 class Command(PlannerCommand):

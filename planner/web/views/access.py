@@ -14,9 +14,10 @@ from django.views.decorators.http import require_GET, require_POST
 
 from planner.errors import Refused
 from planner.models import Fleet
-from planner.selectors.access_page import accounts_page, roles_page
-from planner.services import access as service
-from planner.services import rights
+from planner.selectors.access import rights
+from planner.selectors.access.page import accounts_page, roles_page
+from planner.services.access import roles
+from planner.services.access.roles import remove_role
 from planner.web.access import needs
 from planner.web.doors import act, action, find_fleet, fleet_render, person, sentence, text
 from planner.web.forms import AccountForm
@@ -48,7 +49,7 @@ def create(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return _all(request, form, 400)
     try:
-        made, password = service.create_account(acting_user=person(request), **form.cleaned_data)
+        made, password = roles.create_account(acting_user=person(request), **form.cleaned_data)
     except Refused as refusal:
         form.add_error(refusal.field if refusal.field in form.fields else None, sentence(refusal.message))
         return _all(request, form, refusal.status)
@@ -63,7 +64,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
     active = request.POST.get("active") == "1"
 
     def call() -> str:
-        service.set_active(acting_user=person(request), user=user, active=active)
+        roles.set_active(acting_user=person(request), user=user, active=active)
         return f"{user} may sign in." if active else f"{user} is switched off: sessions and tokens ended."
 
     return act(request, call, back=reverse("access"))
@@ -81,9 +82,9 @@ def role(request: HttpRequest, slug: str | None = None) -> HttpResponse:
         wanted = text(request, "role", 20)
         where = f"on {fleet}" if fleet else "on all fleets"
         if request.POST.get("take"):
-            service.take_role(acting_user=person(request), user=user, role=wanted, fleet=fleet)
+            remove_role(acting_user=person(request), user=user, role=wanted, fleet=fleet)
             return f"{user} is not {wanted} {where} any more."
-        service.grant_role(acting_user=person(request), user=user, role=wanted, fleet=fleet)
+        roles.grant_role(acting_user=person(request), user=user, role=wanted, fleet=fleet)
         return f"{user} is {wanted} {where}."
 
     return act(request, call, back=back)

@@ -11,8 +11,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from planner.models import Fleet
-from planner.selectors.audit_page import AuditFilter, audit_page
-from planner.services import rights
+from planner.selectors.access import rights
+from planner.selectors.audit.page import AuditFilter, audit_page
 from planner.web.doors import find_fleet, fleet_render, person
 from planner.web.forms import AuditFilterForm
 

@@ -14,8 +14,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from planner.models import Calibration, Fleet, Job
-from planner.selectors.calibration_page import calibration_jobs, calibration_page
-from planner.services import calibrations, fits, measured_sweeps, rights
+from planner.selectors.access import rights
+from planner.selectors.calibrations.page import calibration_jobs, calibration_page
+from planner.services.calibrations import calibrations, fits, sweep_imports
 from planner.web.access import fragment, needs
 from planner.web.calibration_forms import CalibrationForm, FitForm, SimulateForm, SweepForm
 from planner.web.doors import fill, find_fleet, fleet_render, person
@@ -75,7 +76,7 @@ def import_sweep(request: HttpRequest, slug: str) -> HttpResponse:
 
     def read(data: dict[str, Any]) -> str:
         file = data.pop("file")
-        made = measured_sweeps.import_sweep(
+        made = sweep_imports.import_sweep(
             acting_user=person(request), fleet=fleet, file=file, file_name=file.name, **data
         )
         messages.success(request, f"Imported {len(made.points)} loads: {made}.")

@@ -12,7 +12,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from planner.models import Destination
-from planner.services import fleets, rights
+from planner.selectors.access import rights
+from planner.services.fleets.destinations import add_destinations, change_destination
 from planner.web.access import needs
 from planner.web.doors import act, action, expected_version, fill, find_fleet, fleet_render, person, text
 from planner.web.forms import AddDestinationsForm, SpeedForm
@@ -29,7 +30,7 @@ def add(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method == "POST":
 
         def call(data: dict[str, Any]) -> str:
-            added = fleets.add_destinations(acting_user=person(request), fleet=found, **data)
+            added = add_destinations(acting_user=person(request), fleet=found, **data)
             what = f"{added[0].name} was" if len(added) == 1 else f"{len(added)} destinations were"
             messages.success(request, f"{what} added. Flat-LB sends there at once; for warm keys order a new plan.")
             return _table(slug)
@@ -54,7 +55,7 @@ def speed(request: HttpRequest, slug: str, index: int) -> HttpResponse:
     if request.method == "POST":
 
         def change(data: dict[str, Any]) -> str:
-            changed = fleets.change_destination(acting_user=person(request), destination=row, **data)
+            changed = change_destination(acting_user=person(request), destination=row, **data)
             if changed.weight == row.weight:
                 messages.info(request, f"The speed of {row.name} is {row.weight:g} already; nothing changed.")
             else:
@@ -79,7 +80,7 @@ def state(request: HttpRequest, slug: str, index: int) -> HttpResponse:
     found = get_object_or_404(Destination, fleet__slug=slug, index=index)
 
     def call() -> str:
-        row = fleets.change_destination(
+        row = change_destination(
             acting_user=person(request),
             destination=found,
             state=text(request, "state"),

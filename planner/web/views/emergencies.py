@@ -13,8 +13,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from planner.models import BreakGlass
-from planner.services import emergencies as service
-from planner.services import rights
+from planner.selectors.access import rights
+from planner.selectors.access.rights import open_break_glass_of
+from planner.services.access import break_glass
+from planner.services.access.break_glass import close_break_glass, open_break_glass, review_break_glass
 from planner.web.doors import act, action, fill, find_fleet, fleet_render, person, text
 from planner.web.forms import EmergencyForm
 
@@ -31,7 +33,7 @@ def emergencies(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method == "POST":
 
         def call(data: dict[str, Any]) -> str:
-            row = service.open_emergency(acting_user=person(request), fleet=fleet, **data)
+            row = open_break_glass(acting_user=person(request), fleet=fleet, **data)
             messages.warning(
                 request, f"Emergency open until {row.expires_at:%H:%M} UTC. All that you do is recorded and reviewed."
             )
@@ -48,8 +50,8 @@ def emergencies(request: HttpRequest, slug: str) -> HttpResponse:
         "rows": rows,
         "now": timezone.now(),
         "may_review": reviews,
-        "open_here": rights.emergency(person(request), fleet),
-        "hours": service.LASTS.total_seconds() / 3600,
+        "open_here": open_break_glass_of(person(request), fleet),
+        "hours": break_glass.LASTS.total_seconds() / 3600,
     }
     return fleet_render(request, "emergencies/emergencies.html", fleet, context, status)
 
@@ -67,7 +69,7 @@ def close(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """End an emergency."""
 
     def call() -> str:
-        service.close_emergency(acting_user=person(request), emergency=_row(slug, pk))
+        close_break_glass(acting_user=person(request), emergency=_row(slug, pk))
         return "The emergency is closed; somebody else reviews it."
 
     return act(request, call, back=_address(slug))
@@ -78,7 +80,7 @@ def review(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Record what was found."""
 
     def call() -> str:
-        service.review_emergency(acting_user=person(request), emergency=_row(slug, pk), review=text(request, "review"))
+        review_break_glass(acting_user=person(request), emergency=_row(slug, pk), review=text(request, "review"))
         return "The review is recorded."
 
     return act(request, call, back=_address(slug))

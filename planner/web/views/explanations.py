@@ -9,8 +9,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from planner.models import Plan
-from planner.selectors.explain_page import explain_page
-from planner.services import rights, studies
+from planner.selectors.access import rights
+from planner.selectors.plans.explain_page import explain_page
+from planner.services.plans import studies
 from planner.web.access import fragment, needs
 from planner.web.doors import act, action, find_plan, fleet_render, person
 

@@ -12,10 +12,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from planner.models import Job
-from planner.selectors.fleet_page import fleet_page
-from planner.selectors.home_page import recent_jobs
-from planner.services import fleets, jobs, rights, rollouts
-from planner.services.fleet_policy import POLICY_FIELDS
+from planner.selectors.access import rights
+from planner.selectors.fleets.home_page import recent_jobs
+from planner.selectors.fleets.page import fleet_page
+from planner.services.fleets import fleets
+from planner.services.fleets.policy import POLICY_FIELDS
+from planner.services.jobs import cancellation
+from planner.services.rollouts import fallback
 from planner.web.access import fragment, needs
 from planner.web.doors import act, action, fill, find_fleet, fleet_render, person
 from planner.web.forms import FleetForm, PolicyForm, ServingForm
@@ -125,7 +128,7 @@ def fall_back(request: HttpRequest, slug: str) -> HttpResponse:
 
     def call() -> str:
         before = found.table_version
-        rollouts.fall_back(acting_user=person(request), fleet=found, reason=reason)
+        fallback.fall_back(acting_user=person(request), fleet=found, reason=reason)
         found.refresh_from_db()
         if found.table_version == before:
             return f"Flat-LB was live on {found} already; nothing changed (routing table version {before})."
@@ -140,6 +143,6 @@ def cancel_job(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     found = get_object_or_404(Job, fleet__slug=slug, pk=pk)
 
     def call() -> str:
-        return f"{jobs.cancel_job(acting_user=person(request), job=found)} was cancelled."
+        return f"{cancellation.cancel_job(acting_user=person(request), job=found)} was cancelled."
 
     return act(request, call, back=reverse("fleet", args=[slug]) + "#jobs")

@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from planner.selectors.home_page import fleets_with_live, open_jobs, waiting_for
-from planner.services import rights
+from planner.selectors.access import rights
+from planner.selectors.fleets.home_page import fleets_with_live, open_jobs, waiting_for
 from planner.web.doors import person
 
 

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from planner.services.inbox import waiting_for_me
+from planner.selectors.reviews.inbox import waiting_for_me
 from planner.web.access import fragment
 from planner.web.doors import person
 

@@ -13,8 +13,9 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from planner.models import Workload
-from planner.selectors.fleet_page import workload_page
-from planner.services import rights, workloads
+from planner.selectors.access import rights
+from planner.selectors.fleets.page import workload_page
+from planner.services.workloads import imports
 from planner.templatetags.console import number, pct
 from planner.web.access import needs
 from planner.web.charts import share_curve
@@ -48,7 +49,7 @@ def new_workload(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _import(request: HttpRequest, fleet: Any, data: dict[str, Any]) -> str:
     file = data.pop("file")
-    made = workloads.import_workload(acting_user=person(request), fleet=fleet, file=file, file_name=file.name, **data)
+    made = imports.import_workload(acting_user=person(request), fleet=fleet, file=file, file_name=file.name, **data)
     requests = f" and {made.request_count:,} requests" if made.request_count else ""
     messages.success(request, f"Imported {made}: {made.key_count:,} keys{requests}.")
     return reverse("workload", args=[fleet.slug, made.pk])

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from planner.selectors.live_page import live_page, live_state
+from planner.selectors.monitoring.live_page import live_page, live_state
 from planner.web.access import fragment
 from planner.web.doors import find_fleet, fleet_render
 

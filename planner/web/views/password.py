@@ -9,7 +9,7 @@ from django.contrib.auth.views import PasswordChangeView
 from django.http import HttpResponse
 from django.urls import reverse_lazy
 
-from planner.services import audit
+from planner.services.audit.events import record_event
 from planner.web.forms import PasswordForm
 
 
@@ -25,6 +25,6 @@ class Password(PasswordChangeView):
         """That it was changed is part of the trail; it itself is not."""
         answer = super().form_valid(form)
         user: Any = self.request.user
-        audit.record("account.password_changed", acting_user=user, fleet=None, subject=user)
+        record_event("account.password_changed", acting_user=user, fleet=None, subject=user)
         messages.success(self.request, "Your password is changed; other sessions of yours have ended.")
         return answer

@@ -11,8 +11,14 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from planner.models import Fleet, Plan
-from planner.selectors.plan_page import plan_page, progress
-from planner.services import gates, plans, replays, reviews, rights
+from planner.selectors.access import rights
+from planner.selectors.plans.page import plan_page, progress
+from planner.services.gate import evaluations
+from planner.services.plans.orders import order_plan
+from planner.services.replays import orders as replay_orders
+from planner.services.replays.options import DEFAULT_SEEDS
+from planner.services.reviews.evidence_changes import changed_since
+from planner.services.reviews.submissions import retire_plan
 from planner.web.access import fragment, needs
 from planner.web.doors import act, action, expected_version, fill, find_fleet, find_plan, fleet_render, person
 from planner.web.plan_forms import PlanForm
@@ -46,8 +52,8 @@ def new_plan(request: HttpRequest, slug: str) -> HttpResponse:
 def _order(request: HttpRequest, fleet: Fleet, data: dict[str, Any]) -> str:
     loads, replay = data.pop("loads_rps"), None
     if data.pop("replay_after_build"):
-        replay = {"seeds": list(replays.DEFAULT_SEEDS), **({"loads_rps": loads} if loads else {})}
-    plan, _job = plans.order_plan(acting_user=person(request), fleet=fleet, replay=replay, **data)
+        replay = {"seeds": list(DEFAULT_SEEDS), **({"loads_rps": loads} if loads else {})}
+    plan, _job = order_plan(acting_user=person(request), fleet=fleet, replay=replay, **data)
     messages.success(request, f"{plan} is ordered; it is built as soon as a worker is free.")
     return address(plan)
 
@@ -66,7 +72,7 @@ def _page(request: HttpRequest, found: Plan, replay_form: ReplayForm, status: in
     user, context = person(request), {**plan_page(found, shown), "replay_form": replay_form}
     context |= {**_may(user, found), **may_review(user, found, context["evaluation"])}
     if found.state in JUDGED and context["evaluation"] is not None:
-        context["changed_since"] = reviews.changed_since(found, context["evaluation"])
+        context["changed_since"] = changed_since(found, context["evaluation"])
     return fleet_render(request, "plans/plan.html", found.fleet, context, status)
 
 
@@ -74,7 +80,7 @@ def _may(user: Any, found: Plan) -> dict[str, bool]:
     """Which other forms are worth showing. The services decide again when one is sent."""
     state, flat = found.state, found.kind == Plan.Kind.FLAT
     planner = rights.may(user, rights.PLAN, found.fleet) and not flat
-    resting = state in (Plan.State.BUILT, Plan.State.REPLAYED, Plan.State.APPROVED)
+    resting = state in Plan.ARCHIVABLE
     return {
         "may_retire": planner and resting,
         "may_replay": planner and resting,
@@ -103,7 +109,7 @@ def new_replay(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     form = ReplayForm(request.POST, plan=found)
 
     def start(data: dict[str, Any]) -> str:
-        row, _job = replays.start_replay(
+        row, _job = replay_orders.start_replay(
             acting_user=person(request), plan=found, expected_version=expected_version(request), **data
         )
         messages.success(request, f"Replay {row.pk} is under way.")
@@ -120,7 +126,7 @@ def evaluate(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     found = find_plan(slug, number)
 
     def call() -> str:
-        evaluation = gates.evaluate_gate(acting_user=person(request), plan=found)
+        evaluation = evaluations.evaluate_gate(acting_user=person(request), plan=found)
         waived = evaluation.items.filter(waived=True).exists()
         passes = "it passes with what is waived." if waived else "all six checks pass."
         return f"The checklist was evaluated: {passes if evaluation.passed else 'it does not pass.'}"
@@ -134,7 +140,7 @@ def retire(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     found = find_plan(slug, number)
 
     def call() -> str:
-        reviews.retire_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
+        retire_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
         return f"{found} is put away."
 
     return act(request, call, back=address(found))

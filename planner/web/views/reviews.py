@@ -13,10 +13,13 @@ from django.views.decorators.http import require_GET
 
 from planner.errors import Invalid
 from planner.models import Approval, GateEvaluation, Plan, Waiver
-from planner.selectors.evidence_page import evidence_page
-from planner.selectors.fleet_page import header
-from planner.services import comments, reviews, rights, waivers
-from planner.services.waivers import ALIVE
+from planner.selectors.access import rights
+from planner.selectors.fleets.page import header
+from planner.selectors.gate.page import evidence_page
+from planner.services.reviews import approvals, comments, waivers
+from planner.services.reviews.approvals import approve_plan, count_approvals, quorum_lost, reject_plan
+from planner.services.reviews.evidence_changes import changed_since
+from planner.services.reviews.submissions import submit_plan, withdraw_plan
 from planner.web.doors import act, action, expected_version, find_plan, person, text
 
 # States in which the checklist still decides something.
@@ -36,7 +39,7 @@ def may_review(user: Any, found: Plan, evaluation: GateEvaluation | None) -> dic
     planner = rights.may(user, rights.PLAN, found.fleet) and found.kind != Plan.Kind.FLAT
     # Approved once, and not any more on the latest evidence: it has to be looked at again.
     judged = found.kind != Plan.Kind.FLAT and state == Plan.State.APPROVED and evaluation is not None
-    lost = reviews.quorum_lost(found, evaluation) if judged and evaluation is not None else None
+    lost = quorum_lost(found, evaluation) if judged and evaluation is not None else None
     return {
         "may_submit": planner and (state == Plan.State.REPLAYED or lost is not None),
         "quorum_lost": lost.message if lost is not None else "",
@@ -44,10 +47,10 @@ def may_review(user: Any, found: Plan, evaluation: GateEvaluation | None) -> dic
         "may_approve": in_review and approver and not own,
         "is_own": in_review and own,
         "may_reject": in_review and approver,
-        "may_waive": planner and state in ALIVE,
-        "may_grant": approver and not own and state in ALIVE,
+        "may_waive": planner and state in Plan.CANDIDATE,
+        "may_grant": approver and not own and state in Plan.CANDIDATE,
         "may_end_waivers": approver,
-        "stands": reviews.votes(found, evaluation) if evaluation is not None else 0,
+        "stands": count_approvals(found, evaluation) if evaluation is not None else 0,
     }
 
 
@@ -61,7 +64,7 @@ def evidence(request: HttpRequest, slug: str, number: int, pk: int) -> HttpRespo
     context = evidence_page(evaluation)
     latest = found.gate_evaluations.order_by("-id").first()
     over = found.state not in JUDGED
-    changed = [] if over or latest is None else reviews.changed_since(found, evaluation)
+    changed = [] if over or latest is None else changed_since(found, evaluation)
     # The way back stands on top of this page too; all below it is as it was.
     context |= {**header(found.fleet), "is_over": over, "changed": changed}
     return render(request, "plans/evidence.html", context)
@@ -73,7 +76,7 @@ def submit(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     found = find_plan(slug, number)
 
     def call() -> str:
-        reviews.submit_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
+        submit_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
         return f"{found} is in review: a second person decides."
 
     return act(request, call, back=address(found))
@@ -85,7 +88,7 @@ def withdraw(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     found = find_plan(slug, number)
 
     def call() -> str:
-        reviews.withdraw_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
+        withdraw_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
         return f"{found} is out of review."
 
     return act(request, call, back=address(found))
@@ -97,7 +100,7 @@ def approve(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     found = find_plan(slug, number)
 
     def call() -> str:
-        reviews.approve_plan(
+        approve_plan(
             acting_user=person(request),
             plan=found,
             evidence_digest=text(request, "evidence_digest"),
@@ -118,7 +121,7 @@ def reject(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     found = find_plan(slug, number)
 
     def call() -> str:
-        reviews.reject_plan(
+        reject_plan(
             acting_user=person(request),
             plan=found,
             comment=text(request, "comment"),
@@ -136,7 +139,7 @@ def withdraw_approval(request: HttpRequest, slug: str, number: int, pk: int) -> 
     row = get_object_or_404(Approval, plan=found, pk=pk)
 
     def call() -> str:
-        reviews.withdraw_approval(acting_user=person(request), approval=row, reason=text(request, "reason"))
+        approvals.withdraw_approval(acting_user=person(request), approval=row, reason=text(request, "reason"))
         return f"Your approval of {found} is withdrawn; it counts no longer."
 
     return act(request, call, back=address(found) + "#decisions")

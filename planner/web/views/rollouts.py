@@ -16,9 +16,19 @@ from django.views.decorators.http import require_GET
 
 from planner.errors import Invalid
 from planner.models import Freeze, Rollout
-from planner.selectors.rollout_page import rollout_page, rollouts_page
-from planner.selectors.rollout_state import rollouts_with_state
-from planner.services import rights, rollouts
+from planner.selectors.access import rights
+from planner.selectors.rollouts.page import rollout_page, rollouts_page
+from planner.selectors.rollouts.queries import rollouts_with_state
+from planner.services.rollouts import freezes, rollback
+from planner.services.rollouts.freezes import lift_freeze
+from planner.services.rollouts.starts import reschedule_rollout, start_rollout
+from planner.services.rollouts.steps import (
+    abort_rollout,
+    advance_rollout,
+    pause_rollout,
+    promote_rollout,
+    resume_rollout,
+)
 from planner.templatetags.rollouts import keys_share
 from planner.web.doors import act, action, expected_version, find_fleet, find_plan, fleet_render, person, text
 
@@ -47,7 +57,7 @@ def start_canary(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     found = find_plan(slug, number)
 
     def call() -> str:
-        row = rollouts.start_rollout(
+        row = start_rollout(
             acting_user=person(request),
             plan=found,
             scheduled_for=_moment(request),
@@ -63,13 +73,13 @@ def start_canary(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 @action
 def advance(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Take a canary to its next weight, or make it active."""
-    return _move(request, slug, pk, rollouts.advance_rollout, _where)
+    return _move(request, slug, pk, advance_rollout, _where)
 
 
 @action
 def promote(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Make the plan of a canary active at once."""
-    return _move(request, slug, pk, rollouts.promote_rollout, _where, reason=lambda: text(request, "reason"))
+    return _move(request, slug, pk, promote_rollout, _where, reason=lambda: text(request, "reason"))
 
 
 @action
@@ -79,13 +89,13 @@ def pause(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     def told(row: Rollout) -> str:
         return f"The canary of {row.plan} is paused: it keeps {keys_share(row.weight)} of keys until it is resumed."
 
-    return _move(request, slug, pk, rollouts.pause_rollout, told, reason=lambda: text(request, "reason"))
+    return _move(request, slug, pk, pause_rollout, told, reason=lambda: text(request, "reason"))
 
 
 @action
 def resume(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Let a paused canary go on."""
-    return _move(request, slug, pk, rollouts.resume_rollout, lambda row: f"The canary of {row.plan} may go on.")
+    return _move(request, slug, pk, resume_rollout, lambda row: f"The canary of {row.plan} may go on.")
 
 
 @action
@@ -97,7 +107,7 @@ def abort(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
             return f"The canary of {row.plan} is called off."
         return f"The canary of {row.plan} is aborted; what was active stays active."
 
-    return _move(request, slug, pk, rollouts.abort_rollout, told, reason=lambda: text(request, "reason"))
+    return _move(request, slug, pk, abort_rollout, told, reason=lambda: text(request, "reason"))
 
 
 @action
@@ -108,7 +118,7 @@ def reschedule(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
         assert row.scheduled_for is not None  # it was just set
         return f"The canary of {row.plan} starts at {_utc(row.scheduled_for)}."
 
-    return _move(request, slug, pk, rollouts.reschedule_rollout, told, scheduled_for=lambda: _moment(request, True))
+    return _move(request, slug, pk, reschedule_rollout, told, scheduled_for=lambda: _moment(request, True))
 
 
 @action
@@ -121,7 +131,7 @@ def roll_back(request: HttpRequest, slug: str) -> HttpResponse:
         plan = fleet.plans.filter(number=int(number)).first() if number.isdecimal() and len(number) < 10 else None
         if plan is None:
             raise Invalid("choose one of the plans", field="plan")
-        rollouts.roll_back(acting_user=person(request), fleet=fleet, plan=plan, reason=text(request, "reason"))
+        rollback.roll_back(acting_user=person(request), fleet=fleet, plan=plan, reason=text(request, "reason"))
         fleet.refresh_from_db()
         return f"Rolled back: {plan} routes all keys of {fleet}, routing table version {fleet.table_version}."
 
@@ -135,9 +145,7 @@ def freeze(request: HttpRequest, slug: str) -> HttpResponse:
     everywhere = request.POST.get("scope") == "all"
 
     def call() -> str:
-        rollouts.freeze(
-            acting_user=person(request), fleet=None if everywhere else fleet, reason=text(request, "reason")
-        )
+        freezes.freeze(acting_user=person(request), fleet=None if everywhere else fleet, reason=text(request, "reason"))
         return f"Rollouts of {'all fleets' if everywhere else fleet} are frozen. Falling back works as ever."
 
     return act(request, call, back=reverse("rollouts", args=[slug]))
@@ -151,7 +159,7 @@ def lift(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     found = get_object_or_404(theirs, pk=pk)
 
     def call() -> str:
-        rollouts.lift_freeze(acting_user=person(request), freeze=found, reason=text(request, "reason"))
+        lift_freeze(acting_user=person(request), freeze=found, reason=text(request, "reason"))
         return "The freeze is lifted. Nothing moves by that alone."
 
     return act(request, call, back=reverse("rollouts", args=[slug]))

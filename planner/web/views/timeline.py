@@ -11,10 +11,10 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from planner.models import Fleet
-from planner.selectors.audit_page import AuditFilter, matching
-from planner.selectors.fleet_timeline import governing_events, live_at
-from planner.services import rights
-from planner.services.audit_export import lines, record_export
+from planner.selectors.access import rights
+from planner.selectors.audit.page import AuditFilter, matching
+from planner.selectors.audit.timeline import governing_events, live_at
+from planner.services.audit.export import lines, record_export
 from planner.web.doors import find_fleet, fleet_render, person
 from planner.web.forms import AuditFilterForm, MomentForm
 

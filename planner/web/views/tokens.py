@@ -14,8 +14,8 @@ from django.views.decorators.http import require_http_methods
 
 from planner.errors import Refused
 from planner.models import ApiToken
-from planner.services import rights
-from planner.services.tokens import create_token, revoke_token, rotate_token, tokens_of
+from planner.selectors.access import rights
+from planner.services.access.tokens import create_token, revoke_token, rotate_token, tokens_of
 from planner.web.doors import action, person, sentence
 from planner.web.forms import TokenForm
 

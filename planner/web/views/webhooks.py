@@ -14,8 +14,8 @@ from django.views.decorators.http import require_http_methods
 
 from planner.errors import NotAllowed, Refused
 from planner.models import Webhook, WebhookDelivery
-from planner.services import rights
-from planner.services import webhooks as service
+from planner.selectors.access import rights
+from planner.services.webhooks import webhooks as service
 from planner.web.doors import act, action, person, sentence
 from planner.web.forms import WebhookForm
 
