@@ -37,6 +37,6 @@ class PlannerConfig(AppConfig):
         if settings.OIDC_NAME:
             from allauth.account.signals import user_logged_in
 
-            from planner.web.single_sign_on import renew_roles
+            from planner.web.access.single_sign_on import renew_roles
 
             user_logged_in.connect(renew_roles, dispatch_uid="renew_roles")

@@ -38,7 +38,7 @@ from planner.services.rollouts.starts import start_rollout
 from planner.services.rollouts.steps import advance_rollout
 from planner.services.workloads import imports
 from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_key_names, synthetic_trace
-from planner.web.forms import PolicyForm
+from planner.web.fleets.forms import PolicyForm
 
 PASSWORD = "correct horse battery staple"
 KEYS = 400

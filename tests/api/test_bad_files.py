@@ -173,7 +173,7 @@ REFUSED = {
 @pytest.mark.parametrize(("person", "body"), REFUSED.values(), ids=REFUSED)
 def test_no_file_of_a_refused_upload_stays_open(clients, fleet, person, body):
     Watched.opened.clear()
-    handlers = ["planner.web.uploads.BoundedUploadHandler", f"{__name__}.Watched"]
+    handlers = ["planner.web.core.uploads.BoundedUploadHandler", f"{__name__}.Watched"]
     with override_settings(FILE_UPLOAD_HANDLERS=handlers, UPLOAD_MAX_BYTES=100_000, DATA_UPLOAD_MAX_NUMBER_FIELDS=50):
         response = getattr(clients, person).generic("POST", URL, body, content_type="multipart/form-data; boundary=x")
     assert 400 <= response.status_code < 500, response.content

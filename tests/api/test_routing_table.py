@@ -8,7 +8,7 @@ import time
 import pytest
 from django.db import connection
 
-from planner.api.views import fleets as view
+from planner.api.fleets import views as view
 from planner.services.fleets.destinations import change_destination
 from planner.services.rollouts.fallback import fall_back
 from planner.services.rollouts.starts import start_rollout

@@ -166,7 +166,7 @@ def test_nothing_that_is_typed_keeps_a_fleet_from_falling_back(sign_in, cast: Ca
 def test_only_trusted_proxies_say_whom_they_speak_for(settings) -> None:
     from django.http import HttpRequest, HttpResponse
 
-    from planner.middleware import ClientMiddleware
+    from planner.web.core.middleware import ClientMiddleware
 
     def seen(remote: str, forwarded: str) -> str:
         request = HttpRequest()

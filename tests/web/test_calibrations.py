@@ -14,7 +14,7 @@ from planner.models import Calibration, Fleet, Job, ServingProfile
 from planner.services.calibrations import calibrations
 from planner.services.jobs import jobs
 from planner.tasks import run_job
-from planner.web.sweep_chart import sweep_chart
+from planner.web.calibrations.chart import sweep_chart
 from tests import factories as make
 from tests.factories import Cast
 from tests.services.test_calibrate_commands import SWEEP, TIMED

@@ -31,7 +31,7 @@ def ada(cast: Cast) -> Client:
     [(OperationalError("gone"), 503, "database-away"), (RuntimeError("a bug"), 500, "internal-error")],
 )
 def test_programs_get_a_problem_document(ada: Client, monkeypatch, error, status, code) -> None:
-    monkeypatch.setattr("planner.api.base.ReadViewSet.list", broken(error))
+    monkeypatch.setattr("planner.api.core.viewsets.ReadViewSet.list", broken(error))
     response = ada.get("/api/v1/fleets/")
     assert (response.status_code, response["Content-Type"]) == (status, "application/problem+json")
     assert response.json()["code"] == code
@@ -43,7 +43,7 @@ def test_programs_get_a_problem_document(ada: Client, monkeypatch, error, status
     ("error", "status", "words"), [(OperationalError("gone"), 503, "Routers keep"), (RuntimeError("x"), 500, "logged")]
 )
 def test_people_get_a_page_that_needs_no_database(ada: Client, monkeypatch, error, status, words) -> None:
-    monkeypatch.setattr("planner.web.views.home.fleets_with_live", broken(error))
+    monkeypatch.setattr("planner.web.fleets.home.fleets_with_live", broken(error))
     response = ada.get("/")
     assert response.status_code == status
     assert words in response.content.decode()
