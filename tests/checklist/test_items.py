@@ -4,7 +4,7 @@ import pytest
 
 from planner import checklist
 from planner.checklist import FAIL, MISSING, PASS
-from tests.services.checklist_evidence import EQUAL, LIVE, SYNTHETIC, at_loads, passing, policy, row, verdict
+from tests.checklist.evidence import EQUAL, LIVE, SYNTHETIC, at_loads, passing, policy, row, verdict
 
 
 def test_complete_evidence_passes_all_six_items():

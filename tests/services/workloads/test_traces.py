@@ -15,7 +15,7 @@ from planner.services.replays.cell_runs import figures_of
 from planner.services.workloads import traces
 from planner.simulation.synthetic import synthetic_trace
 from tests import factories as make
-from tests.services.test_order_locks import held  # noqa: F401 - a fixture
+from tests.services.plans.test_order_locks import held  # noqa: F401 - a fixture
 
 SECONDS = 20
 

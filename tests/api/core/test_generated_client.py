@@ -12,7 +12,7 @@ from tests import factories as make
 from tests.integration.console import Console
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.integration]
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "openapi.json"
 CONFIG = "project_name_override: console-client\npackage_name_override: console_client\npost_hooks: []\n"
 
 

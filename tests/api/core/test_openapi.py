@@ -22,7 +22,7 @@ from cacheroute_web.wsgi import application
 from planner.services.access import tokens
 from tests import factories as make
 
-SNAPSHOT = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
+SNAPSHOT = Path(__file__).resolve().parents[3] / "docs" / "openapi.json"
 PATHS = json.loads(SNAPSHOT.read_text())["paths"]
 OPERATIONS = [(path, method) for path in PATHS for method in PATHS[path]]
 EXAMPLES = 1_000  # over the whole document, at least

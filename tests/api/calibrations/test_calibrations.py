@@ -7,7 +7,7 @@ import pytest
 from planner.models import Calibration, Job, ServingProfile
 from planner.tasks import run_job
 from tests import factories as make
-from tests.services.test_calibrate_commands import SWEEP, TIMED
+from tests.services.calibrations.test_commands import SWEEP, TIMED
 
 pytestmark = pytest.mark.django_db
 API = "/api/v1"

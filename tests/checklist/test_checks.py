@@ -7,7 +7,7 @@ import pytest
 
 from planner import checklist
 from planner.checklist import CHECKS, FAIL, MISSING, PASS, Live
-from tests.services.checklist_evidence import EQUAL, LIVE, NOW, changed, passing, policy, row, verdict
+from tests.checklist.evidence import EQUAL, LIVE, NOW, changed, passing, policy, row, verdict
 
 
 def one(name, *, live=LIVE, **changes):

@@ -17,7 +17,7 @@ from planner.tasks import run_job
 from planner.web.calibrations.chart import sweep_chart
 from tests import factories as make
 from tests.factories import Cast
-from tests.services.test_calibrate_commands import SWEEP, TIMED
+from tests.services.calibrations.test_commands import SWEEP, TIMED
 from tests.web.conftest import texts
 
 pytestmark = pytest.mark.django_db
