@@ -232,8 +232,8 @@ def pass_step(
     """The analysis of the step that a canary is in has come to this verdict.
 
     The row is written directly: steps of tests are milliseconds old, and the requests that a real judgement wants of
-    both arms would be more load in that time than any plan was validated for. tests/services/monitoring/test_canary_analysis.py and
-    tests/integration/test_watched_canary.py judge telemetry.
+    both arms would be more load in that time than any plan was validated for. Telemetry is judged in
+    tests/services/monitoring/test_canary_analysis.py and tests/integration/test_watched_canary.py.
     """
     RolloutAnalysis.objects.create(
         rollout=rollout, step=rollout.steps.count(), verdict=verdict, explanation=explanation, numbers={}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from planner.web.access import password, tokens
+from planner.web.access import break_glass, password, tokens
 from planner.web.access import views as access
-from planner.web.access.break_glass import break_glass_page, close, review
 from planner.web.access.forms import SignInForm
 from planner.web.audit import timeline
 from planner.web.audit import views as audit
@@ -57,9 +56,9 @@ urlpatterns = [
     path("access/roles/", access.role, name="access-role"),
     path(FLEET + "access/", access.access, name="fleet-access"),
     path(FLEET + "access/roles/", access.role, name="fleet-access-role"),
-    path(FLEET + "emergencies/", break_glass_page, name="emergencies"),
-    path(FLEET + "emergencies/<int:pk>/close/", close, name="emergency-close"),
-    path(FLEET + "emergencies/<int:pk>/review/", review, name="emergency-review"),
+    path(FLEET + "emergencies/", break_glass.break_glass_page, name="emergencies"),
+    path(FLEET + "emergencies/<int:pk>/close/", break_glass.close, name="emergency-close"),
+    path(FLEET + "emergencies/<int:pk>/review/", break_glass.review, name="emergency-review"),
     path("fleets/new/", fleets.new_fleet, name="fleet-new"),
     path(FLEET, fleets.fleet, name="fleet"),
     path(FLEET + "audit/", audit.audit, name="fleet-audit"),

@@ -6,6 +6,7 @@ import pytest
 
 from planner.models import Job, Replay, ReplayCell
 from planner.services.jobs.sweep import sweep
+from planner.services.replays import cells
 from planner.services.replays import orders as replay_orders
 from tests import factories as make
 from tests.integration.test_workers import _advisory_locks, freeze_in_a_cell, order, start_long_replay, state_of
@@ -60,8 +61,6 @@ def test_figures_are_equal_to_the_last_bit_in_process_with_one_worker_and_with_t
     options = {**SMALL, "refine": 2, "arrivals": "gamma", "cv": 1.9}
     here = make.run_replay(cast, plan, **options)
     while here.state == Replay.State.RUNNING:  # cells that bisection added
-        from planner.services.replays import cells
-
         for cell in here.cells.filter(state="queued"):
             cells.run_cell(cell.pk)
         here.refresh_from_db()

@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from planner.models import BreakGlass, DriftCheck, Fleet, Rollout, Waiver
 from planner.selectors.access import rights
+from planner.selectors.access.break_glass import unreviewed
 from planner.selectors.fleets.home_page import waiting_for
 from planner.selectors.rollouts.queries import hold_left_s, latest_analysis, rollouts_with_state, what_holds
-from planner.services.access.break_glass import unreviewed
 
 
 @dataclass(frozen=True)

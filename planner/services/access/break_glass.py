@@ -10,7 +10,6 @@ import datetime as dt
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from planner.errors import Conflict, Invalid, NotAllowed
@@ -95,17 +94,6 @@ def review_break_glass(*, acting_user: User, emergency: BreakGlass, review: str)
     emergency.save(update_fields=["reviewed_by", "reviewed_at", "review"])
     record_event("emergency.reviewed", acting_user=acting_user, fleet=fleet, subject=emergency, reason=review)
     return emergency
-
-
-def waiting_for_review(fleet: Fleet) -> BreakGlass | None:
-    """An ended emergency that nobody has reviewed: until then no rollout starts."""
-    return unreviewed().filter(fleet=fleet).first()
-
-
-def unreviewed() -> QuerySet[BreakGlass]:
-    """Ended emergencies that nobody has reviewed, the oldest first."""
-    over = Q(closed_at__isnull=False) | Q(expires_at__lte=timezone.now())
-    return BreakGlass.objects.filter(over, reviewed_at=None).select_related("opened_by", "fleet").order_by("id")
 
 
 def _end_lapsed(fleet: Fleet) -> None:

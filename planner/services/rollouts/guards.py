@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from planner.errors import Conflict, Invalid
 from planner.models import BreakGlass, Fleet, Rollout, RolloutState, RolloutStep
+from planner.selectors.access import break_glass
 from planner.selectors.access.rights import open_break_glass_of
 from planner.selectors.rollouts import queries as rollout_state
-from planner.services.access import break_glass
 
 MAX_REASON_CHARS = 4_000
 

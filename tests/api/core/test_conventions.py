@@ -5,6 +5,7 @@ import itertools
 import pytest
 from django.test import override_settings
 
+from planner.api.urls import router
 from planner.models import AuditEvent, Calibration, Destination, Fleet, Plan
 from planner.services.fleets import fleets
 from planner.services.rollouts import freezes
@@ -303,8 +304,6 @@ def test_no_field_of_a_body_takes_a_weird_value_to_the_database(clients, cast, f
 
 @pytest.mark.parametrize("noun", NOUNS)
 def test_no_address_or_query_takes_a_weird_value_to_the_database(clients, fleet, noun):
-    from planner.api.urls import router
-
     weird = ["%00", "%ed%a0%80", "9" * 30, "-1", "1e400", "nan", "1.5", "%D9%A1"]
     view = next(view for prefix, view, _ in router.registry if prefix == noun)
     fields = view.filterset_fields

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 
 from planner.api.fleets import views as view
+from planner.selectors.fleets import routing_tables
 from planner.services.fleets.destinations import change_destination
 from planner.services.rollouts.fallback import fall_back
 from planner.services.rollouts.starts import start_rollout
@@ -145,8 +146,6 @@ def test_routers_beyond_the_places_to_wait_are_answered_at_once(router, fleet, t
 
 
 def test_a_version_is_rendered_once_and_a_change_renders_anew(router, cast, fleet, canary, monkeypatch):
-    from planner.selectors.fleets import routing_tables
-
     rendered = []
     document = routing_tables._document
     monkeypatch.setattr(routing_tables, "_document", lambda fleet: rendered.append(1) or document(fleet))

@@ -15,6 +15,7 @@ from planner.models import AuditCheckpoint, AuditEvent, AuditLink
 from planner.models.audit_chain import GENESIS
 from planner.services.audit import chain
 from planner.services.audit.events import record_event
+from planner.services.rollouts.fallback import fall_back
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -244,8 +245,6 @@ def test_the_command_says_what_it_found_as_json(cast, fleet, capsys):
 
 
 def test_a_fall_back_does_not_wait_for_a_long_transaction_that_has_written_events(cast, fleet):
-    from planner.services.rollouts.fallback import fall_back
-
     busy, done = threading.Event(), threading.Event()
 
     def long_one():

@@ -11,12 +11,16 @@ from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Job, Plan, Replay, ReplayCell
 from planner.routing import build_table
 from planner.services.base.states import move_plan
+from planner.services.fleets.destinations import change_destination
+from planner.services.jobs.cancellation import cancel_job
+from planner.services.jobs.jobs import claimed
 from planner.services.plans import builds
 from planner.services.plans.orders import order_plan
 from planner.services.replays import cells
 from planner.services.replays import orders as replay_orders
 from planner.services.replays.cell_runs import figures_of
 from planner.services.workloads import imports
+from planner.tasks import run_job
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -42,8 +46,6 @@ def test_equal_inputs_give_plans_with_one_artifact(cast, fleet):
 
 
 def test_destinations_that_are_not_up_take_nothing(cast, fleet):
-    from planner.services.fleets.destinations import change_destination
-
     drained = fleet.destinations.get(index=1)
     change_destination(acting_user=cast.linus, destination=drained, state="draining")
     plan = make.built_plan(cast, fleet)
@@ -55,17 +57,12 @@ def test_a_build_that_is_delivered_twice_is_done_once(cast, fleet):
     plan, job = make.order_plan(cast, fleet)
     make.build(job)
     before = Plan.objects.get(pk=plan.pk).version
-    from planner.tasks import run_job
-
     run_job(job.pk)
     assert Plan.objects.get(pk=plan.pk).version == before
     assert AuditEvent.objects.filter(action="plan.built").count() == 1
 
 
 def test_a_build_that_was_cancelled_meanwhile_stores_nothing(cast, fleet):
-    from planner.services.jobs.cancellation import cancel_job
-    from planner.services.jobs.jobs import claimed
-
     plan, job = make.order_plan(cast, fleet)
     with claimed(job.pk) as mine:
         cancel_job(acting_user=cast.ada, job=job)
@@ -126,8 +123,6 @@ def test_a_cell_runs_to_the_same_figures_again(cast, fleet):
 
 
 def test_a_cancelled_replay_leaves_the_plan_built_and_its_open_cells_cancelled(cast, fleet):
-    from planner.services.jobs.cancellation import cancel_job
-
     plan = make.built_plan(cast, fleet)
     row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     done = row.cells.first()

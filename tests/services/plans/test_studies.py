@@ -10,7 +10,9 @@ from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Job, Study
 from planner.routing import build_table
 from planner.routing.sensitivity import FACTORS, HEAD_SHARES, raise_head, sensitivity
-from planner.services.jobs import jobs
+from planner.selectors.fleets.home_page import recent_jobs
+from planner.services.fleets.destinations import change_destination
+from planner.services.jobs import jobs, queue
 from planner.services.jobs.cancellation import cancel_job
 from planner.services.plans import studies
 from planner.tasks import run_job
@@ -62,8 +64,6 @@ def test_the_plans_own_options_are_used(cast, fleet):
 
 
 def test_the_result_is_json_without_nan_even_where_nothing_survives_a_loss(cast, fleet):
-    from planner.services.fleets.destinations import change_destination
-
     for destination in fleet.destinations.exclude(index=0):
         change_destination(acting_user=cast.linus, destination=destination, state="draining")
     study = studied(cast, make.built_plan(cast, fleet))
@@ -162,15 +162,11 @@ def test_a_study_cannot_be_edited_or_deleted(cast, plan):
 
 
 def test_the_job_list_names_the_plan_that_is_studied(cast, fleet, plan):
-    from planner.selectors.fleets.home_page import recent_jobs
-
     job = studies.order_study(acting_user=cast.ada, plan=plan)
     assert [row.plan_number for row in recent_jobs(fleet) if row.pk == job.pk] == [plan.number]
 
 
 def test_the_message_of_a_study_names_the_task_that_runs_jobs(cast, plan, monkeypatch):
-    from planner.services.jobs import queue
-
     sent = []
     monkeypatch.setattr(queue.current_app, "send_task", lambda name, args, **_: sent.append((name, args)))
     job = studies.order_study(acting_user=cast.ada, plan=plan)

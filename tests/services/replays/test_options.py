@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from planner.errors import Conflict, Invalid
+from planner.ingest import ImportedWorkload
 from planner.models import Replay
+from planner.services.fleets.destinations import change_destination
 from planner.services.replays import orders as replay_orders
 from planner.services.replays.options import MIN_MEASURED, check_options
 from planner.services.workloads import imports
@@ -16,8 +18,6 @@ pytestmark = pytest.mark.django_db
 
 
 def parsed(trace, keys, **values):
-    from planner.ingest import ImportedWorkload
-
     given = {
         "format": "generated", "key_names": synthetic_key_names(keys), "rates": np.ones(keys), "tenants": None,
         "trace": trace, "window_s": 1.0, "requests": len(trace) if trace else 0, "rows": keys, "notices": [],
@@ -114,8 +114,6 @@ def test_parameters_are_stored_as_the_policy_has_them(cast, fleet):
 
 
 def test_another_plan_for_other_destinations_cannot_be_replayed_beside(cast, fleet):
-    from planner.services.fleets.destinations import change_destination
-
     older = make.built_plan(cast, fleet)
     change_destination(acting_user=cast.linus, destination=fleet.destinations.get(index=1), state="draining")
     plan = make.built_plan(cast, fleet)
@@ -125,8 +123,6 @@ def test_another_plan_for_other_destinations_cannot_be_replayed_beside(cast, fle
 
 
 def test_another_plan_for_other_speeds_cannot_be_replayed_beside_or_before(cast, fleet):
-    from planner.services.fleets.destinations import change_destination
-
     older = make.built_plan(cast, fleet)
     change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=1), weight=2.0)
     plan = make.built_plan(cast, fleet)

@@ -8,6 +8,7 @@ from planner.services.jobs.cancellation import cancel_job
 from planner.services.replays import cells
 from planner.services.replays import orders as replay_orders
 from planner.services.replays.options import check_options
+from planner.services.replays.policy_parameters import known_parameters
 from planner.services.reviews.evidence_changes import changed_since
 from tests import factories as make
 
@@ -130,8 +131,6 @@ def test_a_plan_that_was_replayed_only_as_a_what_if_does_not_pass_and_says_why(c
 
 
 def test_other_parameters_of_what_is_compared_make_a_replay_a_what_if(cast, fleet):
-    from planner.services.replays.policy_parameters import known_parameters
-
     plan = make.built_plan(cast, fleet)
     for name in ("flat-lb", "cacheroute"):
         if known := known_parameters(name):

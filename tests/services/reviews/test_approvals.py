@@ -20,6 +20,7 @@ from planner.services.access import roles
 from planner.services.access.roles import remove_role
 from planner.services.fleets import fleets
 from planner.services.fleets.destinations import change_destination
+from planner.services.replays import orders as replay_orders
 from planner.services.reviews import comments
 from planner.services.reviews.approvals import approve_plan, reject_plan, withdraw_approval
 from planner.services.reviews.evidence_changes import changed_since
@@ -323,8 +324,6 @@ def test_an_edit_at_the_moment_of_the_vote_never_ends_in_a_deployment_of_what_wa
         elif edit == "speed":
             change_destination(acting_user=cast.root, destination=fleet.destinations.first(), weight=1.5)
         elif edit == "replay":
-            from planner.services.replays import orders as replay_orders
-
             replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
         else:
             make.judge_again(cast, plan)

@@ -6,6 +6,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from planner import artifacts
 from planner.errors import ArtifactLost, Conflict, NotAllowed
 from planner.models import AuditEvent, BreakGlass, Plan, Publication, Rollout
 from planner.selectors.fleets.routing_tables import routing_table
@@ -50,8 +51,6 @@ def test_canary_then_active_and_the_table_follows(cast, fleet):
 
 
 def test_the_published_members_are_those_of_the_stored_table(cast, fleet):
-    from planner import artifacts
-
     plan = make.approved_plan(cast, fleet)
     start_rollout(acting_user=cast.linus, plan=plan)
     table, names = artifacts.load_table(plan.table)

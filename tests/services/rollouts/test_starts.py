@@ -12,7 +12,7 @@ from planner.selectors.fleets.routing_tables import routing_table
 from planner.services.access.break_glass import open_break_glass
 from planner.services.fleets import fleets
 from planner.services.reviews.submissions import retire_plan
-from planner.services.rollouts import freezes
+from planner.services.rollouts import freezes, starts
 from planner.services.rollouts.fallback import fall_back
 from planner.services.rollouts.starts import fire_schedules, reschedule_rollout, start_rollout
 from planner.services.rollouts.steps import abort_rollout
@@ -77,8 +77,6 @@ def test_a_move_to_an_earlier_time_fires_then(cast, fleet, scheduled):
 
 
 def test_who_read_the_list_before_it_was_moved_fires_nothing(cast, fleet, scheduled):
-    from planner.services.rollouts import starts
-
     due = Rollout.objects.only("id", "fleet_id", "plan_id").get(pk=scheduled.pk)
     reschedule_rollout(acting_user=cast.linus, rollout=scheduled, scheduled_for=timezone.now() + 5 * HOUR)
     assert starts._fire(due, timezone.now() + 2 * HOUR) is None

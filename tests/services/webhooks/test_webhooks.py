@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Webhook, WebhookDelivery
+from planner.services.access import roles, tokens
 from planner.services.audit.events import record_event
 from planner.services.webhooks import delivery as webhook_delivery
 from planner.services.webhooks import http, webhooks
@@ -205,8 +206,6 @@ def test_a_name_that_leads_to_a_private_address_is_not_connected_to(receiver, se
 
 
 def test_who_manages_one_fleet_makes_webhooks_of_that_fleet_only(cast, fleet, receiver):
-    from planner.services.access import roles
-
     user = make.make_user("solo")
     roles.grant_role(acting_user=cast.root, user=user, role="admin", fleet=fleet)
     with pytest.raises(NotAllowed):
@@ -222,8 +221,6 @@ def test_who_manages_one_fleet_makes_webhooks_of_that_fleet_only(cast, fleet, re
 
 def test_the_api_shows_the_secret_once_and_no_token_makes_webhooks(client, cast, fleet, receiver):
     from rest_framework.test import APIClient
-
-    from planner.services.access import tokens
 
     client = APIClient()
     client.force_login(cast.root)

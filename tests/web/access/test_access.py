@@ -7,6 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.models import Fleet, Plan
+from planner.web.core.middleware import ClientMiddleware
 from tests import factories as make
 from tests.factories import Cast
 
@@ -165,8 +166,6 @@ def test_nothing_that_is_typed_keeps_a_fleet_from_falling_back(sign_in, cast: Ca
 
 def test_only_trusted_proxies_say_whom_they_speak_for(settings) -> None:
     from django.http import HttpRequest, HttpResponse
-
-    from planner.web.core.middleware import ClientMiddleware
 
     def seen(remote: str, forwarded: str) -> str:
         request = HttpRequest()

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from planner.models import AuditEvent
 from planner.selectors.audit.timeline import live_at
+from planner.services.access import roles
 from planner.services.audit.events import record_event
 from planner.services.rollouts.fallback import fall_back
 from planner.services.rollouts.starts import start_rollout
@@ -80,8 +81,6 @@ def test_csv_keeps_the_filters_and_runs_no_formula(client, cast, fleet):
 
 @pytest.mark.django_db(transaction=True)
 def test_who_sees_one_fleet_takes_that_fleet_with_them(client, cast, fleet):
-    from planner.services.access import roles
-
     other = make.make_fleet(cast, "other")
     user = make.make_user("solo")
     roles.grant_role(acting_user=cast.root, user=user, role="viewer", fleet=other)

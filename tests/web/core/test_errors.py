@@ -7,6 +7,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from planner.selectors.fleets import home_page
+from tests import factories as make
 from tests.factories import Cast
 
 pytestmark = pytest.mark.django_db
@@ -66,8 +67,6 @@ def test_what_is_no_callback_of_the_charts_is_a_400(ada: Client, body: str) -> N
 
 
 def test_each_job_is_shown_with_its_own_plan(cast: Cast, fleet) -> None:
-    from tests import factories as make
-
     other = make.make_fleet(cast, "other")
     make.built_plan(cast, other)
     plan = make.built_plan(cast, fleet)

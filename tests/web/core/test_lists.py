@@ -13,6 +13,7 @@ from django.urls import reverse
 from planner.models import Fleet
 from planner.selectors.audit.page import PAGE
 from planner.services.audit.events import record_event
+from planner.services.rollouts.starts import start_rollout
 from tests import factories as make
 from tests.factories import Cast
 
@@ -53,8 +54,6 @@ def test_a_fleets_page_takes_the_same_queries_for_one_plan_and_for_five(sign_in,
 
 
 def test_home_says_what_is_live_and_at_which_share(sign_in, cast: Cast, fleet: Fleet) -> None:
-    from planner.services.rollouts.starts import start_rollout
-
     start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
     page = sign_in(cast.vera).get(reverse("home"))
     (row,) = page.context["fleets"]

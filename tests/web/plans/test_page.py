@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from dashboards.plan import app
 from planner.models import AuditEvent, Fleet, Plan, Rollout
+from planner.services.fleets import fleets
 from planner.services.fleets.destinations import change_destination
 from planner.services.reviews.submissions import submit_plan
 from tests import factories as make
@@ -245,8 +246,6 @@ def test_a_plan_is_withdrawn_from_review_and_put_away_by_forms(sign_in, cast: Ca
 
 
 def test_an_approved_plan_with_newer_evidence_asks_for_another_review(sign_in, cast: Cast, fleet: Fleet) -> None:
-    from planner.services.fleets import fleets
-
     plan = make.approved_plan(cast, fleet)
     client = sign_in(cast.ada)
     address = reverse("plan", args=[plan.fleet.slug, plan.number])

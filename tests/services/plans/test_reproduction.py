@@ -9,7 +9,7 @@ from django.db import connection
 
 from planner.errors import Conflict
 from planner.models import Plan, Replay, ReplayCell
-from planner.services.replays.reproduction import reproduce_plan, reproduce_replay
+from planner.services.plans.reproduction import reproduce_plan, reproduce_replay
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
