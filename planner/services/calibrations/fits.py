@@ -155,8 +155,8 @@ def _fit(
         rows = [IterationPoint(*(point[name] for name in ITERATION)) for point in calibration.points]
         return fit_iterations(rows, base=base, name=order["name"])
     workload = Workload.objects.select_related("rates", "trace").get(pk=order["workload"])
-    go_on = (lambda: None) if checkpoint is None else (lambda: checkpoint(0))
-    trace = traces.trace_of(workload, traces.synthetic_settings(workload), go_on=go_on)
+    between_steps = (lambda: None) if checkpoint is None else (lambda: checkpoint(0))
+    trace = traces.trace_of(workload, traces.synthetic_settings(workload), checkpoint=between_steps)
     # Beyond the knee a queue grows for as long as the run lasts, so that two runs cannot be held against each other.
     points = [
         SweepPoint(point["load_rps"], point["p99_s"], point.get("p50_s"))

@@ -65,7 +65,7 @@ def reproduce_replay(replay: Replay) -> Reproduction:
     cells = ReplayCell.objects.filter(replay=replay, state=ReplayCell.State.SUCCEEDED)
     for cell in cells.select_related("replay__plan__table", "replay__workload__rates", "replay__workload__trace"):
         # As the database gives them back.
-        again[cell.pk] = json.loads(json.dumps(cell_runs.figures_of(cell)))
+        again[cell.pk] = json.loads(json.dumps(cell_runs.figures_of(cell).to_json()))
         differing = sorted(k for k in again[cell.pk] if again[cell.pk][k] != cell.figures.get(k))
         if differing:
             differences.append(f"{cell}: {', '.join(differing)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -41,7 +41,7 @@ def find_plan(slug: str, number: int) -> Plan:
 
 
 def fleet_render(
-    request: HttpRequest, template: str, fleet: Fleet, context: dict[str, Any] | None = None, status: int = 200
+    request: HttpRequest, template: str, fleet: Fleet, context: Mapping[str, object] | None = None, status: int = 200
 ) -> HttpResponse:
     """A page of a fleet: its header (what is live, fall back) stands on top."""
     head = header(fleet)
