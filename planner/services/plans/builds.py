@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -12,6 +11,7 @@ from planner import artifacts
 from planner.digests import code_version
 from planner.errors import JobFailed, Refused
 from planner.models import Job, Plan
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 from planner.services.base.states import lock_plan, move_plan
@@ -96,7 +96,7 @@ def _prepared_replay(job: Job, plan: Plan) -> PreparedReplay | Refused | None:
         return refusal
 
 
-def _replay_next(job: Job, plan: Plan, prepared: PreparedReplay | Refused | None) -> dict[str, Any]:
+def _replay_next(job: Job, plan: Plan, prepared: PreparedReplay | Refused | None) -> JsonObject:
     if prepared is None:
         return {}
     try:

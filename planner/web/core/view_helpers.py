@@ -46,9 +46,9 @@ def fleet_render(
     """A page of a fleet: its header (what is live, fall back) stands on top."""
     head = header(fleet)
     # Only the monitor's own fallback is followed by a rest.
-    resting = head["only_flat"] and head["arms"][0]["rollout"].started_by_id is None
-    head["cooling_until"] = cooling_down_until(fleet) if resting else None
-    return render(request, template, {**head, **(context or {})}, status=status)
+    resting = head.only_flat and head.arms[0].rollout.started_by_id is None
+    cooling = {"cooling_until": cooling_down_until(fleet) if resting else None}
+    return render(request, template, {**vars(head), **cooling, **(context or {})}, status=status)
 
 
 def text(request: HttpRequest, name: str, most: int = 4_000) -> str:
