@@ -8,7 +8,7 @@ from planner.checklist.engine import FAIL, MISSING, PASS, Judgement, Live, check
 from planner.checklist.evidence import Evidence
 
 # Clocks differ; more than an hour ahead is no measurement.
-MOST_AHEAD_DAYS = 1 / 24
+MAX_AHEAD_DAYS = 1 / 24
 
 
 def _age_days(evidence: Evidence, now: dt.datetime) -> float:
@@ -21,7 +21,7 @@ def rates_recent(evidence: Evidence, live: Live) -> Judgement:
     workload, limit = evidence.workload, evidence.policy.max_rates_age_days
     age_days = _age_days(evidence, live.now)
     numbers = {"rates_age_days": round(age_days, 2), "max_rates_age_days": limit}
-    if age_days < -MOST_AHEAD_DAYS:
+    if age_days < -MAX_AHEAD_DAYS:
         return Judgement(MISSING, f"The rates claim to be measured in the future ({workload.measured_at}).", numbers)
     if not workload.measured_at_stated:
         return Judgement(MISSING, "When the rates were measured was not stated at the import.", numbers)

@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from planner.analysis.verdict import Difference, MeanOfSeeds
-from planner.services.audit.events import ACTIONS
+from planner.services.audit.events import label_of
 
 register = template.Library()
 
@@ -196,7 +196,7 @@ def plain(value: Any) -> str:
 @register.filter
 def words(action: str) -> str:
     """What an audit action is called."""
-    return ACTIONS.get(action, action)
+    return label_of(action)
 
 
 @register.filter

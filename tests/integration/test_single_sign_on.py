@@ -96,7 +96,7 @@ def test_who_the_provider_knows_signs_in_with_the_roles_that_it_names(provider, 
     told = manage(environment, "shell", "-v", "0", "-c", ROLES).strip().splitlines()
     # The second ada has another name and nobody named a role for her; the administrator is untouched.
     assert told[:-1] == ["ada ['operator'] False", "root [] True", "user [] False"]
-    assert told[-1] == str(["account.created", "access.granted", "access.granted", "access.taken", "account.created"])
+    assert told[-1] == str(["account.created", "access.granted", "access.granted", "access.removed", "account.created"])
 
 
 def test_without_a_provider_there_is_no_such_address(client):

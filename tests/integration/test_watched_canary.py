@@ -157,7 +157,7 @@ def test_a_range_that_is_left_three_times_falls_back_and_the_next_start_waits(ca
     assert took >= 3
     left = DriftCheck.objects.filter(fleet=sample, verdict="left").order_by("id")
     assert [check.figures["breaches_in_a_row"] for check in left] == [1, 2, 3]
-    assert acts(sample)[-2:] == ["fleet.left_range", "fleet.fell_back"]
+    assert acts(sample)[-2:] == ["fleet.out_of_range", "fleet.fell_back"]
     assert state(sample) == "rolled_back"
     with pytest.raises(Conflict) as refused:
         start(cast, sample)
@@ -185,4 +185,4 @@ def test_a_canary_of_which_nothing_is_heard_is_held_and_goes_on_when_it_is_heard
     assert acts(sample)[-1] == "fleet.telemetry_silent"
     minutes.run(30, until=lambda: state(sample) == "active")
     assert state(sample) == "active"
-    assert acts(sample)[-2:] == ["fleet.telemetry_heard", "rollout.activated"]
+    assert acts(sample)[-2:] == ["fleet.telemetry_resumed", "rollout.activated"]

@@ -37,13 +37,13 @@ class BreakGlassViewSet(ReadViewSet):
     def create(self, request: Request) -> Response:
         """Open an emergency of one's own for an hour."""
         row = open_break_glass(acting_user=self.person, **self.accept(BreakGlassInput))
-        return self.answer(row, 201, Location=f"/api/v1/emergencies/{row.pk}/")
+        return self.answer(row, 201, Location=f"/api/v1/break-glass/{row.pk}/")
 
     @extend_schema(request=None, responses={200: BreakGlassSerializer})
     @action(detail=True, methods=["post"])
     def close(self, request: Request, pk: str) -> Response:
         """End it before its time."""
-        return self.answer(close_break_glass(acting_user=self.person, emergency=self.get_object()))
+        return self.answer(close_break_glass(acting_user=self.person, break_glass=self.get_object()))
 
     @extend_schema(request=BreakGlassReviewInput, responses={200: BreakGlassSerializer})
     @action(detail=True, methods=["post"])
@@ -51,7 +51,7 @@ class BreakGlassViewSet(ReadViewSet):
         """Record what somebody else has found."""
         row = self.get_object()
         data = self.accept(BreakGlassReviewInput)
-        return self.answer(review_break_glass(acting_user=self.person, emergency=row, **data))
+        return self.answer(review_break_glass(acting_user=self.person, break_glass=row, **data))
 
 
 class TokenViewSet(ReadViewSet):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.db.models import QuerySet
+from django_filters import CharFilter, FilterSet
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -10,7 +12,28 @@ from planner.api.audit.serializers import AuditEventSerializer, CheckpointSerial
 from planner.api.core.permissions import NEVER_BY_TOKEN
 from planner.api.core.viewsets import ReadViewSet
 from planner.models import AuditCheckpoint, AuditEvent
+from planner.models.audit import names_of
 from planner.services.audit import chain
+
+
+class AuditEventFilter(FilterSet):
+    """Filters of audit events; an action is found under the names of earlier releases too."""
+
+    action = CharFilter(method="filter_action")
+
+    class Meta:
+        model = AuditEvent
+        fields = {
+            "fleet__slug": ["exact"],
+            "actor_name": ["exact"],
+            "subject_type": ["exact"],
+            "subject_id": ["exact"],
+            "created_at": ["gte", "lt"],
+        }
+
+    def filter_action(self, events: QuerySet[AuditEvent], _name: str, action: str) -> QuerySet[AuditEvent]:
+        """Events of an action."""
+        return events.filter(action__in=names_of(action))
 
 
 class CheckpointViewSet(ReadViewSet):
@@ -34,11 +57,4 @@ class AuditEventViewSet(ReadViewSet):
 
     queryset = AuditEvent.objects.select_related("fleet").order_by("-id")
     serializer_class = AuditEventSerializer
-    filterset_fields = {
-        "fleet__slug": ["exact"],
-        "action": ["exact"],
-        "actor_name": ["exact"],
-        "subject_type": ["exact"],
-        "subject_id": ["exact"],
-        "created_at": ["gte", "lt"],
-    }
+    filterset_class = AuditEventFilter

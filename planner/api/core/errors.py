@@ -17,9 +17,9 @@ from planner.ingest import ImportProblem
 
 CONTENT_TYPE = "application/problem+json"
 # Of a request with thousands of faults the first are shown: whoever mends those sees the next.
-MOST_ERRORS = 20
+MAX_ERRORS = 20
 # Characters of a pointer or a detail, in which names and values that were sent stand.
-MOST_CHARS = 1_000
+MAX_CHARS = 1_000
 
 
 def problem(status: int, code: str, detail: str, **more: Any) -> Response:
@@ -69,15 +69,15 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
 
 
 def _first(errors: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The first `MOST_ERRORS`, and after them how many more there are."""
-    shown = [{name: _short(text) for name, text in error.items()} for error in errors[:MOST_ERRORS]]
+    """The first `MAX_ERRORS`, and after them how many more there are."""
+    shown = [{name: _short(text) for name, text in error.items()} for error in errors[:MAX_ERRORS]]
     if (more := len(errors) - len(shown)) > 0:
         shown.append({"pointer": "", "detail": f"and {more:,} more."})
     return shown
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_CHARS else f"{text[:MOST_CHARS]}…"
+    return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
 
 
 def _pointed(field: str | None, detail: str) -> list[dict[str, str]] | None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from django.contrib.auth.models import User
 from django.db import models
 from django.http import Http404
-from django_filters.rest_framework import DjangoFilterBackend  # type: ignore[import-untyped]  # ships no types
+from django_filters.rest_framework import DjangoFilterBackend
 from rest_framework import serializers, viewsets
 from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.parsers import FormParser, MultiPartParser

@@ -12,7 +12,7 @@ from planner.api.core.serializers import FleetField
 from planner.api.plans.tenant_slots import SlotsOfTenants, refuse_strays
 from planner.api.replays.serializers import ReplayOptions
 from planner.routing.admission import ADMISSIONS
-from planner.services.plans.options import MOST_TOKENS
+from planner.services.plans.options import MAX_TOKENS
 
 
 class PlanSerializer(serializers.ModelSerializer[models.Plan]):
@@ -53,7 +53,7 @@ class PlanInput(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         min_value=1,
-        max_value=MOST_TOKENS,
+        max_value=MAX_TOKENS,
         help_text="KV tokens that each destination may keep warm; the workload must know prefix lengths",
     )
     tenant_quota = SlotsOfTenants(help_text="Most warm slots of a tenant: {name: slots}")

@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.fields import empty
 
-from planner.services.plans.options import MOST_SLOTS
+from planner.services.plans.options import MAX_SLOTS
 
 FIELDS = ("tenant_quota", "tenant_floor")
 
@@ -20,7 +20,7 @@ class Several(list[Any]):
 class SlotsOfTenants(serializers.DictField):
     """Slots by tenant, {name: slots}; a form sends `<field>.<tenant>=slots`."""
 
-    child = serializers.IntegerField(min_value=0, max_value=MOST_SLOTS)
+    child = serializers.IntegerField(min_value=0, max_value=MAX_SLOTS)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(required=False, allow_null=True, **kwargs)

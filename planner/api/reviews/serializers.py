@@ -10,11 +10,11 @@ from rest_framework import serializers
 from planner import models
 from planner.selectors.gate.page import evidence_address
 from planner.services.reviews.comments import MAX_COMMENT_CHARS
-from planner.services.reviews.waivers import MOST_REASON
+from planner.services.reviews.waivers import MAX_REASON
 
 
 class WaitingSerializer(serializers.Serializer[Any]):
-    kind = serializers.CharField(help_text="approval, waiver, review, emergency, rollout or monitor")
+    kind = serializers.CharField(help_text="approval, waiver, review, break-glass, rollout or monitor")
     fleet = serializers.CharField()
     text = serializers.CharField()
     since = serializers.DateTimeField()
@@ -83,5 +83,5 @@ class CommentInput(serializers.Serializer[Any]):
 class WaiverInput(serializers.Serializer[Any]):
     plan = serializers.PrimaryKeyRelatedField(queryset=models.Plan.objects.all())
     check_name = serializers.CharField(max_length=60)
-    reason = serializers.CharField(max_length=MOST_REASON)
+    reason = serializers.CharField(max_length=MAX_REASON)
     expires_at = serializers.DateTimeField(help_text="Within 30 days")

@@ -13,8 +13,8 @@ from planner.api.core.fields import FiniteFloat
 from planner.api.core.serializers import Strict
 from planner.services.telemetry.payload import MAX_SOURCE_CHARS, MOST
 
-MOST_DESTINATIONS = 10_000
-MOST_SAMPLES = 100_000
+MAX_DESTINATIONS = 10_000
+MAX_SAMPLES = 100_000
 
 
 class TelemetryWindowSerializer(serializers.ModelSerializer[models.TelemetryWindow]):
@@ -96,14 +96,14 @@ class DestinationReport(Strict):
     sample_s = serializers.ListField(
         child=FiniteFloat(min_value=0, max_value=LARGEST_S),
         required=False,
-        max_length=MOST_SAMPLES,
+        max_length=MAX_SAMPLES,
         help_text="Latencies in seconds instead of the sketch",
     )
 
 
 class ArmReport(Strict):
     name = serializers.CharField(max_length=12, help_text="As the routing table names it: incumbent or canary")
-    destinations = DestinationReport(many=True, max_length=MOST_DESTINATIONS)  # type: ignore[call-arg]  # of the list
+    destinations = DestinationReport(many=True, max_length=MAX_DESTINATIONS)  # type: ignore[call-arg]  # of the list
 
 
 class TelemetryInput(Strict):

@@ -38,5 +38,5 @@ class Command(PlannerCommand):
             breaches=check.figures.get("breaches", []),
             breaches_in_a_row=check.figures.get("breaches_in_a_row", 0),
         )
-        if check.verdict == DriftCheck.Verdict.LEFT:
+        if check.verdict == DriftCheck.Verdict.OUT_OF_RANGE:
             raise SystemExit(1)

@@ -9,11 +9,11 @@ from planner.models import BreakGlass, Fleet
 
 
 def waiting_for_review(fleet: Fleet) -> BreakGlass | None:
-    """An ended emergency that nobody has reviewed: until then no rollout starts."""
+    """The oldest closed break-glass of the fleet without a review: no canary starts before it is reviewed."""
     return unreviewed().filter(fleet=fleet).first()
 
 
 def unreviewed() -> QuerySet[BreakGlass]:
-    """Ended emergencies that nobody has reviewed, the oldest first."""
+    """Closed break-glass without a review, the oldest first."""
     over = Q(closed_at__isnull=False) | Q(expires_at__lte=timezone.now())
     return BreakGlass.objects.filter(over, reviewed_at=None).select_related("opened_by", "fleet").order_by("id")

@@ -42,14 +42,14 @@ def require_now(user: User, right: str, fleet: Fleet | None = None) -> None:
 
 
 def may(user: User | AnonymousUser, right: str, fleet: Fleet | None = None) -> bool:
-    """Whether the user holds the right everywhere, on this fleet, or, to operate it, in an emergency of theirs."""
+    """Whether the user holds the right by role or, to operate the fleet, by their open break-glass."""
     if by_role(user, right, fleet):
         return True
     return right == OPERATE and fleet is not None and user.is_active and open_break_glass_of(user, fleet) is not None
 
 
 def by_role(user: User | AnonymousUser, right: str, fleet: Fleet | None = None) -> bool:
-    """Whether the user holds the right everywhere or on this fleet, whatever emergency there is."""
+    """Whether the user holds the right by role, on every fleet or on this one."""
     if not user.is_active:
         return False
     if user.has_perm(right):
@@ -58,7 +58,7 @@ def by_role(user: User | AnonymousUser, right: str, fleet: Fleet | None = None) 
 
 
 def open_break_glass_of(user: Any, fleet: Fleet) -> BreakGlass | None:
-    """The open emergency (break-glass) of this person on this fleet. It is for people: a token of theirs has none."""
+    """The open break-glass of this person on this fleet. It is for people: requests with a token have none."""
     if current_origin().token_number is not None:
         return None
     mine = BreakGlass.objects.filter(fleet=fleet, opened_by_id=user.pk, closed_at=None, expires_at__gt=timezone.now())

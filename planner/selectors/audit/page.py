@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from planner.models import AuditEvent, Fleet, Plan
+from planner.models.audit import names_of
 
 PAGE = 50
 LAST_DAY = dt.date.max - dt.timedelta(days=1)
@@ -42,7 +43,7 @@ def matching(wanted: AuditFilter) -> QuerySet[AuditEvent]:
     if wanted.fleet is not None:
         events = events.filter(fleet=wanted.fleet)
     if wanted.action:
-        events = events.filter(action=wanted.action)
+        events = events.filter(action__in=names_of(wanted.action))
     if wanted.actor:
         events = events.filter(actor_name__iexact=wanted.actor)
     if wanted.since:

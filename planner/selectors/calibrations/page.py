@@ -23,7 +23,7 @@ COLUMNS = {
     "iteration_s": "Iteration, s",
 }
 SHARES = ("hit_rate", "busy_share")
-MOST_COLUMNS = 20
+MAX_COLUMNS = 20
 UNITS = {
     "iteration_s": ("Iteration (t_0)", "s"),
     "prefill_tokens_per_s": ("Prefill", "tokens/s"),
@@ -38,7 +38,7 @@ def calibration_page(calibration: Calibration) -> dict[str, Any]:
     keep = found.get("keep_share") or 0.95
     names = [name for name in COLUMNS if any(name in point for point in calibration.points)]
     others = sorted({name for point in calibration.points for name in point} - set(COLUMNS))
-    shown = [*names, *others][:MOST_COLUMNS]
+    shown = [*names, *others][:MAX_COLUMNS]
     jobs = Job.objects.filter(kind=Job.Kind.FIT, subject_id=calibration.pk)
     latest = jobs.first()
     return {

@@ -19,7 +19,7 @@ from planner.selectors.rollouts.queries import hold_left_s, latest_analysis, rol
 
 @dataclass(frozen=True)
 class Waiting:
-    """One thing that somebody waits for. ``kind``: approval, waiver, review, emergency, rollout or monitor."""
+    """One thing that somebody waits for. ``kind``: approval, waiver, review, break-glass, rollout or monitor."""
 
     kind: str
     fleet: str
@@ -35,7 +35,7 @@ def waiting_for_me(user: User) -> list[Waiting]:
     operates = rights.fleets_with(user, rights.OPERATE)
     reviews = Fleet.objects.filter(Q(pk__in=approves.values("pk")) | Q(pk__in=_managed(user).values("pk")))
     found = [*_approvals(user, approves), *_waivers(user, approves), *_reviews(user, reviews)]
-    found += _emergencies(user, reviews)
+    found += _open_break_glass(user, reviews)
     found += [*_rollouts(operates), *_monitor(operates), *_fell_back(operates)]
     return sorted(found, key=lambda waiting: waiting.since)
 
@@ -78,25 +78,25 @@ def _reviews(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
         Waiting(
             "review",
             row.fleet.slug,
-            f"the emergency of {row.opened_by} on {row.fleet} waits for a review; no canary starts before it",
+            f"review the break-glass of {row.opened_by} on {row.fleet}; no canary starts before that",
             row.closed_at or row.expires_at,
-            reverse("emergencies", args=[row.fleet.slug]),
+            reverse("break-glass", args=[row.fleet.slug]),
         )
         for row in unreviewed().filter(fleet__in=fleets).exclude(opened_by=user)
     ]
 
 
-def _emergencies(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
-    """Emergencies of others that are open now: they are watched, and reviewed when they are over."""
+def _open_break_glass(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
+    """Open break-glass of other people; it is reviewed when it is closed."""
     now = timezone.now()
     rows = BreakGlass.objects.filter(fleet__in=fleets, closed_at=None, expires_at__gt=now).exclude(opened_by=user)
     return [
         Waiting(
-            "emergency",
+            "break-glass",
             row.fleet.slug,
             f"{row.opened_by} operates {row.fleet} past its guards until {row.expires_at:%H:%M}: {row.reason[:200]}",
             row.created_at,
-            reverse("emergencies", args=[row.fleet.slug]),
+            reverse("break-glass", args=[row.fleet.slug]),
         )
         for row in rows.select_related("fleet", "opened_by")
     ]
@@ -129,7 +129,7 @@ def _rollouts(fleets: QuerySet[Fleet]) -> list[Waiting]:
 def _monitor(fleets: QuerySet[Fleet]) -> list[Waiting]:
     """Fleets whose newest check says that they left the validated range, or that nothing is heard of them."""
     newer = DriftCheck.objects.filter(fleet=OuterRef("fleet"), pk__gt=OuterRef("pk"))
-    bad = (DriftCheck.Verdict.LEFT, DriftCheck.Verdict.SILENT)
+    bad = (DriftCheck.Verdict.OUT_OF_RANGE, DriftCheck.Verdict.SILENT)
     rows = DriftCheck.objects.filter(~Exists(newer), fleet__in=fleets, verdict__in=bad)
     live = Rollout.objects.filter(state=Rollout.State.ACTIVE, fleet=OuterRef("fleet"), plan=OuterRef("plan"))
     return [

@@ -17,7 +17,7 @@ from planner.analysis.latency import LatencySketch, merge
 from planner.models import Destination, Fleet, TelemetryWindow
 
 # Windows that are read at most, the newest: a canary that stays in a step for days is judged on its last, and told so.
-MOST_WINDOWS = 2_000
+MAX_WINDOWS = 2_000
 _PARTS = ("latency", "destinations", "prompt_tokens", "cached_tokens", "active_keys")
 _COLUMNS = (
     "id", "plan_id", "arm", "source", "table_version", "started_at", "ended_at", "requests", "errors", "simulated",
@@ -34,7 +34,7 @@ def acceptable(fleet: Fleet) -> QuerySet[TelemetryWindow]:
 def rows_of(windows: QuerySet[TelemetryWindow]) -> list[Row]:
     """Rows with the parts of their figures that are added up, oldest first; counts of keys stay where they are."""
     parts = [f"figures__{part}" for part in _PARTS]
-    newest = windows.order_by("-ended_at", "-id").values(*_COLUMNS, *parts)[:MOST_WINDOWS]
+    newest = windows.order_by("-ended_at", "-id").values(*_COLUMNS, *parts)[:MAX_WINDOWS]
     return [{name.removeprefix("figures__"): value for name, value in row.items()} for row in newest][::-1]
 
 

@@ -83,7 +83,7 @@ def remove_role(*, acting_user: User, user: User, role: str, fleet: Fleet | None
     if fleet is None and role == "admin" and is_last_admin(user):
         raise Conflict(f"{user} is the last administrator", code="last-admin")
     user.groups.remove(group)
-    record_event("access.taken", acting_user=acting_user, fleet=fleet, subject=user, before=_words(role, fleet))
+    record_event("access.removed", acting_user=acting_user, fleet=fleet, subject=user, before=_words(role, fleet))
 
 
 def is_last_admin(user: User) -> bool:

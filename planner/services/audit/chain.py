@@ -31,9 +31,9 @@ from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 
 FORMAT = "cacheroute.checkpoint/1"
-MOST_FAULTS = 100  # that are named; all are counted
+MAX_FAULTS = 100  # that are named; all are counted
 # An event gets its time when it is written and its place when its transaction commits, which is minutes later at most.
-MOST_LATE = dt.timedelta(hours=1)
+MAX_LATE = dt.timedelta(hours=1)
 FETCHED = 5_000  # rows at a time
 
 
@@ -66,7 +66,7 @@ class Verdict:
     def add(self, kind: str, position: int | None, event: int | None, message: str) -> None:
         """Count a fault, and name it while there are few."""
         self.fault_count += 1
-        if len(self.faults) < MOST_FAULTS:
+        if len(self.faults) < MAX_FAULTS:
             self.faults.append(Fault(kind, position, event, message))
 
 
@@ -96,7 +96,7 @@ def verify(checkpoints: list[JsonObject] | None = None) -> Verdict:
                     covered = f"the checkpoint of {document['issued_at']} covers {position} links"
                     verdict.add("cut-off", position, None, f"{covered}, the chain ends at {verdict.last}: cut off")
         verdict.checkpoints = sum(len(found) for found in wanted.values())
-        for event in AuditEvent.objects.filter(link=None).order_by("id").values_list("id", flat=True)[:MOST_FAULTS]:
+        for event in AuditEvent.objects.filter(link=None).order_by("id").values_list("id", flat=True)[:MAX_FAULTS]:
             verdict.add("unchained", None, event, f"event {event} has no place in the chain")
     return verdict
 
@@ -132,7 +132,7 @@ def _read_chain(verdict: Verdict, wanted: dict[int, list[JsonObject]]) -> list[t
         elif hashlib.sha256((previous + text).encode()).hexdigest() != digest:
             wrong.append((position, event))
         if at is not None:
-            if newest is not None and at < newest - MOST_LATE:
+            if newest is not None and at < newest - MAX_LATE:
                 verdict.add("backdated", position, event, f"event {event} at {position} says {at}, after {newest}")
             newest = at if newest is None else max(newest, at)
         for document in wanted.get(position, ()):
@@ -149,7 +149,7 @@ def _name_swaps(verdict: Verdict, wrong: list[tuple[int, int]]) -> None:
     """Tell events that were moved from those that were altered: a moved one fits at another place."""
     for position, event in wrong:
         home = None
-        if len(wrong) <= MOST_FAULTS:
+        if len(wrong) <= MAX_FAULTS:
             home = next((p for p, other in wrong if p != position and _fits(event, p)), None)
         if home is not None:
             verdict.add("moved", position, event, f"event {event} stands at {position} and belongs at {home}")

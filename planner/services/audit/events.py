@@ -10,11 +10,12 @@ from django.db import models
 from planner.context import current_origin
 from planner.digests import digest
 from planner.models import AuditEvent, Fleet
+from planner.models.audit import EARLIER_ACTIONS
 from planner.records import JsonObject
 from planner.selectors.access.rights import open_break_glass_of
 
-# Maps and lists of more entries are kept as their count, their digest and their first entries: the trail is for ever.
-MOST_ENTRIES, FIRST_ENTRIES = 200, 20
+# Larger maps and lists are kept as their count, their digest and their first entries: events are never deleted.
+MAX_ENTRIES, FIRST_ENTRIES = 200, 20
 # Every action that is recorded, with the words that a timeline shows.
 ACTIONS: dict[str, str] = {
     "fleet.created": "created the fleet",
@@ -35,8 +36,8 @@ ACTIONS: dict[str, str] = {
     "plan.build_failed": "could not build the plan",
     "plan.cancelled": "cancelled the plan",
     "plan.submitted": "submitted the plan for review",
-    "plan.withdrawn": "took the plan back from review",
-    "plan.retired": "put the plan away",
+    "plan.withdrawn": "withdrew the plan from review",
+    "plan.archived": "archived the plan",
     "plan.approved": "approved the plan",
     "plan.rejected": "rejected the plan",
     "replay.started": "started a replay",
@@ -45,10 +46,10 @@ ACTIONS: dict[str, str] = {
     "study.ordered": "ordered a study",
     "study.finished": "finished a study",
     "study.failed": "could not finish a study",
-    "gate.evaluated": "evaluated the checklist",
+    "gate.evaluated": "evaluated the gate",
     "rollout.started": "started a canary",
     "rollout.advanced": "advanced the rollout",
-    "rollout.activated": "made the plan active",
+    "rollout.activated": "activated the plan",
     "rollout.aborted": "aborted the canary",
     "job.cancelled": "cancelled a job",
     "token.created": "created an API token",
@@ -56,33 +57,33 @@ ACTIONS: dict[str, str] = {
     "token.rotated": "rotated an API token",
     "plan.commented": "commented on the plan",
     "approval.withdrawn": "withdrew the approval",
-    "waiver.requested": "asked for a waiver of a check",
+    "waiver.requested": "requested a waiver of a check",
     "waiver.granted": "granted a waiver of a check",
     "waiver.refused": "refused a waiver of a check",
     "waiver.revoked": "revoked a waiver of a check",
     "rollout.scheduled": "scheduled a canary",
-    "rollout.rescheduled": "moved the schedule of a canary",
+    "rollout.rescheduled": "rescheduled a canary",
     "rollout.schedule_refused": "could not start the scheduled canary",
     "rollout.paused": "paused the canary",
     "rollout.resumed": "resumed the canary",
-    "rollout.promoted": "made the plan active ahead of its steps",
+    "rollout.promoted": "promoted the canary before its last step",
     "rollout.analysed": "judged a step of the canary",
     "rollout.rolled_back": "rolled back to an earlier plan",
     "fleet.frozen": "froze rollouts",
     "fleet.unfrozen": "lifted the freeze of rollouts",
-    "fleet.left_range": "left the validated range",
-    "fleet.telemetry_silent": "stopped hearing from routers",
-    "fleet.telemetry_heard": "hears from routers",
-    "fleet.within_range": "is back within the validated range",
-    "telemetry.source_added": "began to report telemetry under a name",
-    "emergency.opened": "opened an emergency (break-glass)",
-    "emergency.closed": "closed an emergency",
-    "emergency.reviewed": "reviewed an emergency",
+    "fleet.out_of_range": "telemetry is outside the validated range",
+    "fleet.telemetry_silent": "router telemetry stopped",
+    "fleet.telemetry_resumed": "router telemetry resumed",
+    "fleet.back_in_range": "telemetry is inside the validated range again",
+    "telemetry.source_added": "reported telemetry under a new source name",
+    "break_glass.opened": "opened break-glass",
+    "break_glass.closed": "closed break-glass",
+    "break_glass.reviewed": "reviewed break-glass",
     "account.created": "created an account",
-    "account.password_changed": "changed their password",
-    "account.switched": "switched an account on or off",
-    "access.granted": "gave a role",
-    "access.taken": "took a role away",
+    "account.password_changed": "changed the password",
+    "account.switched": "enabled or disabled an account",
+    "access.granted": "granted a role",
+    "access.removed": "removed a role",
     "webhook.created": "created a webhook",
     "webhook.changed": "changed a webhook",
     "webhook.deleted": "deleted a webhook",
@@ -105,9 +106,31 @@ def record_event(
 ) -> AuditEvent:
     """Write one event; large values are kept as `condensed` leaves them.
 
-    `acting_user` None is the console itself, by the name of what acted in it (`system`), such as "monitor". The event
-    gets its place in the chain when the transaction commits. Whatever somebody does on a fleet while an emergency of
-    theirs is open there carries its number in `after`, so that its review finds all of it.
+    The event gets its place in the chain when the transaction commits. Events of a person with open break-glass on the
+    fleet carry its id in `after`, so that its review finds all of them.
+
+    Parameters
+    ----------
+    action : str
+        One of `ACTIONS`.
+    acting_user : User or None
+        None for the console itself, named by `system`, such as "monitor".
+    fleet, subject : Fleet or None, Model
+        What the event is about.
+    before, after : JSON object, optional
+        Values before and after the change.
+    reason, evidence_digest : str
+        Why, and the digest of the evidence that it rests on.
+
+    Returns
+    -------
+    AuditEvent
+        The stored event.
+
+    Raises
+    ------
+    KeyError
+        When the action is not registered.
     """
     if action not in ACTIONS:
         raise KeyError(f"{action} is not a registered audit action")
@@ -117,7 +140,7 @@ def record_event(
         and fleet is not None
         and (opened := open_break_glass_of(acting_user, fleet)) is not None
     ):
-        after = {"emergency": opened.pk, **(after or {})}
+        after = {"break_glass": opened.pk, **(after or {})}
     return AuditEvent.objects.create(
         fleet=fleet,
         action=action,
@@ -137,6 +160,11 @@ def record_event(
     )
 
 
+def label_of(action: str) -> str:
+    """What pages call an action; also one that an earlier release stored under another name."""
+    return ACTIONS.get(EARLIER_ACTIONS.get(action, action), action)
+
+
 def condensed(value: Any) -> Any:
     """The value, where maps and lists of more than 200 entries became ``{"count", "sha256", "first"}``.
 
@@ -145,7 +173,7 @@ def condensed(value: Any) -> Any:
     """
     if not isinstance(value, dict | list | tuple):
         return value
-    if len(value) <= MOST_ENTRIES:
+    if len(value) <= MAX_ENTRIES:
         return _each_condensed(value) if isinstance(value, dict) else [condensed(item) for item in value]
     entries = [list(pair) for pair in sorted(value.items())] if isinstance(value, dict) else list(value)
     return {

@@ -23,7 +23,7 @@ from planner.simulation import calibrate
 from planner.simulation.calibration import DEFAULT_LOADS, MOST_TRIALS
 from planner.simulation.knee import find_knee
 
-MOST_LOADS = 50
+MAX_LOADS = 50
 # Between two looks at a job's row while a point is computed: a cancelled one stops within two seconds.
 LOOK_EVERY_S = 0.5
 
@@ -102,8 +102,8 @@ def _check_order(
         raise Invalid("this workload belongs to another fleet", field="workload")
     check_margin(margin)
     chosen = sorted(loads or ())
-    if len(chosen) > MOST_LOADS or len(set(chosen)) < len(chosen):
-        raise Invalid(f"at most {MOST_LOADS} different loads", field="loads")
+    if len(chosen) > MAX_LOADS or len(set(chosen)) < len(chosen):
+        raise Invalid(f"at most {MAX_LOADS} different loads", field="loads")
     if any(not 1e-6 <= load <= 1e6 for load in chosen):
         raise Invalid("loads are requests/s from 1e-6 to 1e6", field="loads")
     return {

@@ -121,7 +121,7 @@ def _rows(rollout: Rollout, begins: dt.datetime) -> tuple[list[Row], dt.datetime
     windows = acceptable(rollout.fleet).filter(started_at__gte=begins, table_version__gte=version)
     of_plan = {"canary": rollout.plan_id, "incumbent": rollout.incumbent_id}
     arms = [rows_of(windows.filter(arm=arm, plan=of_plan[arm])) for arm in ARMS]
-    cut = max((rows[0]["ended_at"] for rows in arms if len(rows) >= traffic.MOST_WINDOWS), default=None)
+    cut = max((rows[0]["ended_at"] for rows in arms if len(rows) >= traffic.MAX_WINDOWS), default=None)
     return one_kind([row for rows in arms for row in rows if cut is None or row["ended_at"] >= cut]), cut
 
 

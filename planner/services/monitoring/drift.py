@@ -125,7 +125,7 @@ def _against_range(
     outside = _outside(figures, envelope)
     if outside:
         words = " ".join(outside.values())
-        return Drift(Verdict.LEFT, words, since, until, simulated, tuple(outside), figures)
+        return Drift(Verdict.OUT_OF_RANGE, words, since, until, simulated, tuple(outside), figures)
     low = figures["load"]["rps"] < envelope["load_low_rps"]
     note = f" The load is below the lowest that was replayed, {envelope['load_low_rps']:g}." if low else ""
     return Drift(

@@ -94,7 +94,7 @@ def _check(fleet: Fleet, now: dt.datetime, by_hand: bool) -> DriftCheck:
     fleet = lock(Fleet, fleet.pk)
     active = fleet.rollouts.select_related("plan", "fleet").get(state=Rollout.State.ACTIVE)
     drift = look(fleet, active, last, now)
-    in_a_row = _breaches_before(fleet, active) + 1 if drift.verdict == Verdict.LEFT else 0
+    in_a_row = _breaches_before(fleet, active) + 1 if drift.verdict == Verdict.OUT_OF_RANGE else 0
     check = DriftCheck.objects.create(
         fleet=fleet,
         rollout=active,
@@ -116,13 +116,13 @@ def _check(fleet: Fleet, now: dt.datetime, by_hand: bool) -> DriftCheck:
 def _breaches_before(fleet: Fleet, active: Rollout) -> int:
     """Checks of this rollout in a row that were outside, up to as many as matter; silent and missing ones aside."""
     verdicts = (
-        DriftCheck.objects.filter(fleet=fleet, rollout=active, verdict__in=[Verdict.LEFT, Verdict.WITHIN])
+        DriftCheck.objects.filter(fleet=fleet, rollout=active, verdict__in=[Verdict.OUT_OF_RANGE, Verdict.WITHIN])
         .order_by("-id")
         .values_list("verdict", flat=True)
     )
     count = 0
     for verdict in verdicts[: max(fleet.breaches_to_fall_back, 1_000)]:
-        if verdict != Verdict.LEFT:
+        if verdict != Verdict.OUT_OF_RANGE:
             break
         count += 1
     return count
@@ -142,19 +142,19 @@ def _say_what_changed(fleet: Fleet, check: DriftCheck, last: DriftCheck | None, 
             _event("fleet.telemetry_silent", fleet, check)
         return
     if was_silent:
-        _event("fleet.telemetry_heard", fleet, check)
+        _event("fleet.telemetry_resumed", fleet, check)
     if in_a_row == 1:
-        _event("fleet.left_range", fleet, check)
+        _event("fleet.out_of_range", fleet, check)
     elif check.verdict == Verdict.WITHIN and _breaches_ended(fleet, check):
-        _event("fleet.within_range", fleet, check)
+        _event("fleet.back_in_range", fleet, check)
 
 
 def _breaches_ended(fleet: Fleet, check: DriftCheck) -> bool:
     """Whether the check of this rollout before it that had a verdict on the range was outside."""
     before = DriftCheck.objects.filter(
-        fleet=fleet, rollout=check.rollout_id, pk__lt=check.pk, verdict__in=[Verdict.LEFT, Verdict.WITHIN]
+        fleet=fleet, rollout=check.rollout_id, pk__lt=check.pk, verdict__in=[Verdict.OUT_OF_RANGE, Verdict.WITHIN]
     )
-    return before.order_by("-id").values_list("verdict", flat=True).first() == Verdict.LEFT
+    return before.order_by("-id").values_list("verdict", flat=True).first() == Verdict.OUT_OF_RANGE
 
 
 def _event(action: str, fleet: Fleet, check: DriftCheck) -> None:

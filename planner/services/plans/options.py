@@ -11,9 +11,9 @@ from planner.records import JsonObject
 from planner.routing.admission import ADMISSIONS
 
 DEFAULT_IMBALANCE_FACTOR = 1.02
-MOST_SLOTS = 1_000_000_000
-MOST_TOKENS = 10**15
-MOST_TENANTS = 10_000
+MAX_SLOTS = 1_000_000_000
+MAX_TOKENS = 10**15
+MAX_TENANTS = 10_000
 
 
 def checked(
@@ -52,7 +52,7 @@ def checked(
     if balance_target is not None and not 1 <= balance_target < 1e6:
         raise Invalid("the balance target is a max/mean ratio of at least 1", field="balance_target")
     slots = calibration.warm_slots if slots_per_destination is None else slots_per_destination
-    if not 0 <= slots <= MOST_SLOTS:
+    if not 0 <= slots <= MAX_SLOTS:
         raise Invalid("warm slots are a whole number from 0 to 1,000,000,000", field="slots_per_destination")
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index"))
     if not up:
@@ -117,7 +117,7 @@ def check_workload(
         raise Invalid("this workload belongs to another fleet", field="workload")
     if tokens_per_destination is None and not tenant_quota and not tenant_floor:
         return
-    if tokens_per_destination is not None and not 1 <= tokens_per_destination <= MOST_TOKENS:
+    if tokens_per_destination is not None and not 1 <= tokens_per_destination <= MAX_TOKENS:
         raise Invalid("KV tokens are a whole number from 1 to 10^15", field="tokens_per_destination")
     rates = artifacts.load(workload.rates)
     if tokens_per_destination is not None and artifacts.prefix_tokens_of(rates) is None:
@@ -136,12 +136,12 @@ def _check_tenants(workload: Workload, known: set[str] | None, quota: dict[str, 
             continue
         if known is None:
             raise Invalid(f"workload {workload.name} does not say which tenant a key belongs to", field=field)
-        if len(wanted) > MOST_TENANTS:
-            raise Invalid(f"{MOST_TENANTS:,} tenants at most", field=field)
+        if len(wanted) > MAX_TENANTS:
+            raise Invalid(f"{MAX_TENANTS:,} tenants at most", field=field)
         for tenant, count in wanted.items():
             if tenant not in known:
                 raise Invalid(f"workload {workload.name} has no tenant {tenant!r}", field=field)
-            if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_SLOTS:
+            if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_SLOTS:
                 raise Invalid(
                     f"{tenant!r}: {count!r} is not a whole number of slots from 0 to 1,000,000,000", field=field
                 )

@@ -70,7 +70,7 @@ def retire_plan(*, acting_user: User, plan: Plan, reason: str = "", expected_ver
         raise Conflict(f"{plan} is {plan.get_state_display()}; cancel its job or withdraw it first")
     move_plan(plan, Plan.State.RETIRED if plan.state == Plan.State.APPROVED else Plan.State.CANCELLED)
     record_event(
-        "plan.retired",
+        "plan.archived",
         acting_user=acting_user,
         fleet=plan.fleet,
         subject=plan,

@@ -20,8 +20,8 @@ from planner.services.audit.events import record_event
 from planner.services.base.locking import lock
 from planner.services.base.states import lock_plan
 
-MOST_DAYS = 30
-MOST_REASON = 2_000
+MAX_DAYS = 30
+MAX_REASON = 2_000
 
 
 @transaction.atomic
@@ -43,11 +43,11 @@ def request_waiver(*, acting_user: User, plan: Plan, check_name: str, reason: st
         raise Invalid(f"{check_name} cannot be waived: {check.title[0].lower()}{check.title[1:]}", field="check_name")
     if not reason.strip():
         raise Invalid("say why the plan may go on without this check", field="reason")
-    if len(reason) > MOST_REASON:
-        raise Invalid(f"{MOST_REASON:,} characters at most", field="reason")
+    if len(reason) > MAX_REASON:
+        raise Invalid(f"{MAX_REASON:,} characters at most", field="reason")
     now = timezone.now()
-    if not now < expires_at <= now + dt.timedelta(days=MOST_DAYS, minutes=1):
-        raise Invalid(f"a waiver ends in the future, within {MOST_DAYS} days", field="expires_at")
+    if not now < expires_at <= now + dt.timedelta(days=MAX_DAYS, minutes=1):
+        raise Invalid(f"a waiver ends in the future, within {MAX_DAYS} days", field="expires_at")
     plan = lock_plan(plan.pk)
     if plan.kind == Plan.Kind.FLAT or plan.state not in Plan.CANDIDATE:
         raise Conflict(f"{plan} is {plan.get_state_display()}: it has no use for a waiver")

@@ -25,7 +25,7 @@ def fall_back(*, acting_user: User | None, fleet: Fleet, reason: str = "", syste
     """
     if acting_user is not None:
         rights.require(acting_user, rights.OPERATE, fleet)
-    reason = mended(reason)
+    reason = storable_text(reason)
     fleet = lock(Fleet, fleet.pk)
     if acting_user is not None:
         rights.require_now(acting_user, rights.OPERATE, fleet)
@@ -77,6 +77,6 @@ def _flat_rollout(fleet: Fleet, flat: Plan, acting_user: User | None, *, incumbe
     return rollout
 
 
-def mended(reason: str) -> str:
+def storable_text(reason: str) -> str:
     """What the database can hold of a reason: without NUL and half surrogate pairs, not longer than is kept."""
     return reason.replace("\0", "").encode(errors="ignore").decode().strip()[:MAX_REASON_CHARS]

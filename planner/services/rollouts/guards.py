@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from planner.errors import Conflict, Invalid
-from planner.models import BreakGlass, Fleet, Rollout, RolloutState, RolloutStep
+from planner.models import Fleet, Rollout, RolloutState, RolloutStep
 from planner.records import JsonObject, Record
 from planner.selectors.access import break_glass
 from planner.selectors.access.rights import open_break_glass_of
@@ -18,15 +18,13 @@ MAX_REASON_CHARS = 4_000
 
 
 class Passage:
-    """What stood in the way of one transition, and the emergency that let its holder pass.
+    """The guards of one transition, and the break-glass with which its holder passes them.
 
-    Raises `Conflict` at the first obstacle unless the acting user has an open emergency on the fleet.
+    Each guard raises `Conflict` unless the acting user has open break-glass on the fleet.
     """
 
     def __init__(self, acting_user: User | None, fleet: Fleet) -> None:
-        self.emergency: BreakGlass | None = None
-        if acting_user is not None:
-            self.emergency = open_break_glass_of(acting_user, fleet)
+        self.break_glass = None if acting_user is None else open_break_glass_of(acting_user, fleet)
         self._fleet = fleet
         self._passed: list[str] = []
 
@@ -36,32 +34,32 @@ class Passage:
             self.meet("frozen", f"{rollout_state.frozen_words(freeze)}; lift the freeze first", "frozen")
 
     def not_held(self, rollout: Rollout, *, but: tuple[str, ...] = ()) -> None:
-        """Nothing holds the canary where it is, other than what is named in `but`."""
+        """No hold of the canary other than those named in `but`."""
         held = [hold for hold in rollout_state.what_holds(rollout) if hold.code not in but]
         if held:
             reasons = "; ".join(hold.message for hold in held)
             self.meet("held", f"{rollout.plan} is held: {reasons}", *(hold.code for hold in held))
 
     def meet(self, code: str, message: str, *names: str) -> None:
-        """An obstacle: `Conflict` with that code and message, or passed by those names in an emergency."""
-        if self.emergency is None:
+        """Raise `Conflict` with that code and message; with break-glass, record `names` as passed instead."""
+        if self.break_glass is None:
             raise Conflict(message, code=code)
         self._passed += names
 
     @property
     def marks(self) -> JsonObject:
-        """For the audit event: nothing, or the emergency and what was passed by it."""
-        if self.emergency is None or not self._passed:
+        """Entries for the audit event: the break-glass and the guards that it passed; empty without any."""
+        if self.break_glass is None or not self._passed:
             return {}
-        return {"emergency": self.emergency.pk, "passed": self._passed}
+        return {"break_glass": self.break_glass.pk, "passed": self._passed}
 
 
 def refuse_open_review(fleet: Fleet) -> None:
-    """After an emergency another person looks at what was done, before the next canary."""
+    """No canary starts before closed break-glass is reviewed by another person."""
     if (waiting := break_glass.waiting_for_review(fleet)) is not None:
         raise Conflict(
-            f"the emergency of {waiting.opened_by} on this fleet is over and nobody else has reviewed it yet; no "
-            "canary starts before that",
+            f"the break-glass of {waiting.opened_by} on this fleet is closed but not reviewed; no canary starts before "
+            "another person reviews it",
             code="review-open",
         )
 

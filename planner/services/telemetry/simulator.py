@@ -37,9 +37,9 @@ log = structlog.get_logger(__name__)
 WINDOW = dt.timedelta(minutes=1)
 # What is played before a window so that caches and queues are as they would be, and how many requests at most.
 LEAD_S = 300.0
-MOST_LEAD_REQUESTS = 60_000
+MAX_LEAD_REQUESTS = 60_000
 # Minutes that are made up for after a stop: what was longer ago nobody waits for.
-MOST_MINUTES = 5
+MAX_MINUTES = 5
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def simulate_fleet(fleet: Fleet, *, now: dt.datetime | None = None, minutes: int
         last = mine_so_far.order_by("-ended_at").values_list("ended_at", flat=True).first()
         if minutes is None and last is None and not DriftCheck.objects.filter(fleet=fleet).exists():
             return 0
-        start = until - WINDOW * (minutes or (1 if last is None else MOST_MINUTES))
+        start = until - WINDOW * (minutes or (1 if last is None else MAX_MINUTES))
         if last is not None:
             start = max(start, last)
         count = 0
@@ -101,7 +101,7 @@ def simulate_window(fleet: Fleet, start: dt.datetime, end: dt.datetime) -> list[
     workload = _workload(fleet)
     if workload is None or not fleet.destinations.filter(state=Destination.State.UP).exists():
         return []
-    lead_s = min(LEAD_S, MOST_LEAD_REQUESTS / workload.total_rps)
+    lead_s = min(LEAD_S, MAX_LEAD_REQUESTS / workload.total_rps)
     begin = start - dt.timedelta(seconds=lead_s)
     stretches = _published(fleet, begin, end)
     played = _play(fleet, workload, stretches, begin, end)

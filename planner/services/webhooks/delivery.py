@@ -19,8 +19,9 @@ from django.utils import timezone
 
 from planner.errors import Refused
 from planner.models import AuditEvent, AuditLink, Webhook, WebhookDelivery
+from planner.models.audit import names_of
 from planner.records import JsonObject
-from planner.services.audit.events import ACTIONS
+from planner.services.audit.events import label_of
 from planner.services.base import locking
 from planner.services.webhooks import http
 from planner.services.webhooks.webhooks import secret_of
@@ -30,7 +31,7 @@ LEASE = dt.timedelta(minutes=1)
 # Pauses after the first, second... failure: about seven hours together.
 PAUSES_S = (10, 30, 120, 600, 1_800, 7_200, 14_400)
 AT_A_TIME = 500  # links that one run looks at, of each webhook
-MOST_S = 25.0  # that one run goes on sending
+MAX_S = 25.0  # that one run goes on sending
 KEPT = dt.timedelta(days=30)
 
 
@@ -61,19 +62,27 @@ def _plan(webhook: Webhook) -> int:
     if not found:
         return 0
     now = timezone.now()
+    wanted_actions = _actions(webhook)
     wanted = [
         WebhookDelivery(webhook=webhook, event_id=event, next_attempt_at=now)
         for _, event, action, fleet in found
-        if webhook.fleet_id in (None, fleet) and (not webhook.actions or action in webhook.actions)
+        if webhook.fleet_id in (None, fleet) and (wanted_actions is None or action in wanted_actions)
     ]
     WebhookDelivery.objects.bulk_create(wanted, ignore_conflicts=True)
     Webhook.objects.filter(pk=webhook.pk).update(position=found[-1][0])
     return len(wanted)
 
 
+def _actions(webhook: Webhook) -> set[str] | None:
+    """Actions that a webhook is for, under every name that they are stored under; None for all."""
+    if not webhook.actions:
+        return None
+    return {name for action in webhook.actions for name in names_of(action)}
+
+
 def send_due() -> int:
     """Send what is due, the oldest first; a receiver that fails is left alone for the rest of the run."""
-    until, failed, sent = time.monotonic() + MOST_S, set[int](), 0
+    until, failed, sent = time.monotonic() + MAX_S, set[int](), 0
     while time.monotonic() < until:
         delivery = _claim(failed)
         if delivery is None:
@@ -156,7 +165,7 @@ def document(delivery: WebhookDelivery) -> JsonObject:
 def sentence(event: AuditEvent) -> str:
     """Who did what to what, where."""
     where = f" ({event.fleet.name})" if event.fleet else ""
-    what = ACTIONS.get(event.action, event.action)
+    what = label_of(event.action)
     return f"{event.actor_name} {what}: {event.subject_label}{where}"
 
 

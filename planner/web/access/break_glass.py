@@ -1,4 +1,4 @@
-"""Break-glass: open, close and review emergencies of a fleet."""
+"""Pages of break-glass: open, close and review."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = 50
 @require_http_methods(["GET", "POST"])
 @login_required
 def break_glass_page(request: HttpRequest, slug: str) -> HttpResponse:
-    """Emergencies of a fleet, and the form that opens one."""
+    """Break-glass of a fleet, and the form that opens it."""
     fleet = find_fleet(slug)
     form = BreakGlassForm(request.POST or None)
     status = 200
@@ -35,7 +35,7 @@ def break_glass_page(request: HttpRequest, slug: str) -> HttpResponse:
         def call(data: dict[str, Any]) -> str:
             row = open_break_glass(acting_user=person(request), fleet=fleet, **data)
             messages.warning(
-                request, f"Emergency open until {row.expires_at:%H:%M} UTC. All that you do is recorded and reviewed."
+                request, f"Break-glass is open until {row.expires_at:%H:%M} UTC. Everything you do is recorded and reviewed."
             )
             return _address(slug)
 
@@ -43,7 +43,7 @@ def break_glass_page(request: HttpRequest, slug: str) -> HttpResponse:
         if isinstance(answer, HttpResponse):
             return answer
         status = answer
-    rows = list(fleet.emergencies.select_related("opened_by", "reviewed_by")[:ROWS])
+    rows = list(fleet.break_glass_periods.select_related("opened_by", "reviewed_by")[:ROWS])
     reviews = rights.may(person(request), rights.APPROVE, fleet) or rights.may(person(request), rights.MANAGE, fleet)
     context = {
         "form": form,
@@ -51,13 +51,13 @@ def break_glass_page(request: HttpRequest, slug: str) -> HttpResponse:
         "now": timezone.now(),
         "may_review": reviews,
         "open_here": open_break_glass_of(person(request), fleet),
-        "hours": break_glass.LASTS.total_seconds() / 3600,
+        "hours": break_glass.DURATION.total_seconds() / 3600,
     }
     return fleet_render(request, "access/break_glass.html", fleet, context, status)
 
 
 def _address(slug: str) -> str:
-    return reverse("emergencies", args=[slug])
+    return reverse("break-glass", args=[slug])
 
 
 def _row(slug: str, pk: int) -> BreakGlass:
@@ -66,11 +66,11 @@ def _row(slug: str, pk: int) -> BreakGlass:
 
 @action
 def close(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """End an emergency."""
+    """Close break-glass."""
 
     def call() -> str:
-        close_break_glass(acting_user=person(request), emergency=_row(slug, pk))
-        return "The emergency is closed; somebody else reviews it."
+        close_break_glass(acting_user=person(request), break_glass=_row(slug, pk))
+        return "Break-glass is closed. Another person reviews it."
 
     return act(request, call, back=_address(slug))
 
@@ -80,7 +80,7 @@ def review(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Record what was found."""
 
     def call() -> str:
-        review_break_glass(acting_user=person(request), emergency=_row(slug, pk), review=text(request, "review"))
+        review_break_glass(acting_user=person(request), break_glass=_row(slug, pk), review=text(request, "review"))
         return "The review is recorded."
 
     return act(request, call, back=_address(slug))

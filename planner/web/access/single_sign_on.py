@@ -72,7 +72,7 @@ def renew_roles(sender: Any, request: HttpRequest, user: User, **kwargs: Any) ->
         if "admin" in held - wanted and roles.is_last_admin(user):
             log.warning("last_admin_kept", username=user.get_username())
             wanted.add("admin")
-        for action, names in (("access.granted", wanted - held), ("access.taken", held - wanted)):
+        for action, names in (("access.granted", wanted - held), ("access.removed", held - wanted)):
             for group in Group.objects.filter(name__in=names).select_related("fleet_role__fleet").order_by("name"):
                 role = getattr(group, "fleet_role", None)
                 if action == "access.granted":

@@ -32,8 +32,8 @@ class May:
         return user.has_perm(right) or rights.may(user, right, self._fleet)
 
     @cached_property
-    def emergencies(self) -> list[BreakGlass]:
-        """Emergencies of the page's fleet that are open, or over and not reviewed: everybody sees them."""
+    def break_glass(self) -> list[BreakGlass]:
+        """Break-glass of the page's fleet that is open, or closed and not reviewed; shown to everybody."""
         match = self._request.resolver_match
         slug = match.kwargs.get("slug") if match else None
         if slug is None:

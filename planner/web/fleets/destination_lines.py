@@ -12,7 +12,7 @@ DESTINATIONS_HELP = (
     "2 takes twice the load of 1, the one that q_cap is measured on."
 )
 # A list that is all wrong is wrong in one way mostly: so many lines are named, the others counted.
-MOST_FAULTS = 10
+MAX_FAULTS = 10
 
 
 def destination_lines(text: str) -> list[NewDestination]:
@@ -40,8 +40,8 @@ def destination_lines(text: str) -> list[NewDestination]:
         line_of[row[0]] = at
         found.append(row)
     if faults:
-        more = [f"And {len(faults) - MOST_FAULTS} more lines."] if len(faults) > MOST_FAULTS else []
-        raise ValidationError(faults[:MOST_FAULTS] + more)
+        more = [f"And {len(faults) - MAX_FAULTS} more lines."] if len(faults) > MAX_FAULTS else []
+        raise ValidationError(faults[:MAX_FAULTS] + more)
     return found
 
 

@@ -92,7 +92,7 @@ def grown():
         change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.5 + n)
 
     def emergencies(cast, fleet, n):
-        fleet.emergencies.create(
+        fleet.break_glass_periods.create(
             opened_by=cast.linus, reason="now", expires_at=timezone.now(), closed_at=timezone.now(),
             reviewed_by=cast.grace, reviewed_at=timezone.now(),
         )  # fmt: skip

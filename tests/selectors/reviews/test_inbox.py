@@ -62,9 +62,9 @@ def test_a_paused_canary_and_one_whose_step_is_over_wait_for_operators(cast):
 
 def test_an_emergency_waits_for_a_review_by_somebody_else(cast, fleet):
     row = open_break_glass(acting_user=cast.grace, fleet=fleet, reason="the router lost its tables")
-    assert kinds(cast.hopper) == kinds(cast.root) == ["emergency"]
+    assert kinds(cast.hopper) == kinds(cast.root) == ["break_glass"]
     assert kinds(cast.grace) == kinds(cast.linus) == []
-    close_break_glass(acting_user=cast.grace, emergency=row)
+    close_break_glass(acting_user=cast.grace, break_glass=row)
     assert kinds(cast.hopper) == kinds(cast.root) == ["review"]
     assert kinds(cast.grace) == []
     BreakGlass.objects.filter(pk=row.pk).update(reviewed_by=cast.root, reviewed_at=timezone.now(), review="fine")

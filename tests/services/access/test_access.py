@@ -60,14 +60,14 @@ def test_a_role_on_one_fleet_opens_that_fleet_only(cast, fleet, other, solo, rol
     assert list(rights.visible_fleets(solo)) == [fleet]
     remove_role(acting_user=cast.root, user=solo, role=role, fleet=fleet)
     assert not rights.sees(again(solo), fleet)
-    assert AuditEvent.objects.filter(action__in=["access.granted", "access.taken"], fleet=fleet).count() == 2
+    assert AuditEvent.objects.filter(action__in=["access.granted", "access.removed"], fleet=fleet).count() == 2
 
 
 def test_pages_and_api_of_a_fleet_that_one_has_no_role_on_are_not_there(client, cast, fleet, other, solo):
     roles.grant_role(acting_user=cast.root, user=solo, role="planner", fleet=other)
     mine, theirs = make.built_plan(cast, other), make.built_plan(cast, fleet)
     client.force_login(solo)
-    for path in ("", "audit/", "timeline/", "policy/", "emergencies/", f"plans/{theirs.number}/"):
+    for path in ("", "audit/", "timeline/", "policy/", "break-glass/", f"plans/{theirs.number}/"):
         assert client.get(f"/fleets/{fleet.slug}/{path}").status_code == 404, path
     assert client.get(f"/fleets/{other.slug}/plans/{mine.number}/").status_code == 200
     assert client.get(f"/api/v1/plans/{theirs.pk}/").status_code == 404
@@ -137,14 +137,14 @@ def test_an_emergency_opens_operation_for_its_owner_and_approves_nothing(cast, f
         approve_plan(acting_user=cast.ada, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
     with pytest.raises(Conflict, match="not approved"):
         start_rollout(acting_user=cast.ada, plan=Plan.objects.get(pk=plan.pk))
-    close_break_glass(acting_user=cast.ada, emergency=row)
+    close_break_glass(acting_user=cast.ada, break_glass=row)
     assert not rights.may(cast.ada, rights.OPERATE, fleet)
 
 
 def test_an_emergency_ends_by_itself_and_waits_for_a_review_by_somebody_else(cast, fleet):
     row = open_break_glass(acting_user=cast.grace, fleet=fleet, reason=REASON)
     with pytest.raises(Conflict, match="open"):
-        review_break_glass(acting_user=cast.hopper, emergency=row, review="fine")
+        review_break_glass(acting_user=cast.hopper, break_glass=row, review="fine")
     BreakGlass.objects.filter(pk=row.pk).update(
         created_at=timezone.now() - dt.timedelta(hours=2), expires_at=timezone.now() - dt.timedelta(hours=1)
     )
@@ -153,16 +153,16 @@ def test_an_emergency_ends_by_itself_and_waits_for_a_review_by_somebody_else(cas
     with pytest.raises(Conflict, match="not reviewed"):
         open_break_glass(acting_user=cast.grace, fleet=fleet, reason=REASON)
     with pytest.raises(NotAllowed, match="Somebody else"):
-        review_break_glass(acting_user=cast.grace, emergency=row, review="fine")
+        review_break_glass(acting_user=cast.grace, break_glass=row, review="fine")
     with pytest.raises(NotAllowed):
-        review_break_glass(acting_user=cast.linus, emergency=row, review="fine")
-    review_break_glass(acting_user=cast.hopper, emergency=row, review="justified")
+        review_break_glass(acting_user=cast.linus, break_glass=row, review="fine")
+    review_break_glass(acting_user=cast.hopper, break_glass=row, review="justified")
     assert break_glass.waiting_for_review(fleet) is None
     row.refresh_from_db()
     assert row.closed_at == row.expires_at
     actions = AuditEvent.objects.filter(subject_type="breakglass").values_list("action", "actor_name")
     assert set(actions) == {
-        ("emergency.opened", "grace"), ("emergency.closed", "system"), ("emergency.reviewed", "hopper"),
+        ("break_glass.opened", "grace"), ("break_glass.closed", "system"), ("break_glass.reviewed", "hopper"),
     }  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def test_the_pages_of_access_give_take_and_create(client, cast, fleet):
 
 def test_the_page_of_emergencies_opens_closes_and_reviews_with_a_banner(client, cast, fleet):
     client.force_login(cast.grace)
-    address = f"/fleets/{fleet.slug}/emergencies/"
+    address = f"/fleets/{fleet.slug}/break-glass/"
     assert client.post(address, {"reason": "short"}).status_code == 400
     client.post(address, {"reason": REASON})
     row = BreakGlass.objects.get()

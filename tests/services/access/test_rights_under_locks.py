@@ -197,7 +197,7 @@ def test_whatever_is_done_in_an_emergency_names_it(cast, fleet, act, action):
     opened = open_break_glass(acting_user=cast.ada, fleet=fleet, reason=REASON)
     call()
     event = AuditEvent.objects.filter(action=action).latest("id")
-    assert (event.actor, event.after["emergency"]) == (cast.ada, opened.pk)
+    assert (event.actor, event.after["break_glass"]) == (cast.ada, opened.pk)
 
 
 @pytest.mark.django_db
@@ -206,7 +206,7 @@ def test_an_emergency_marks_nothing_of_others_or_on_other_fleets_or_when_it_is_o
     opened = open_break_glass(acting_user=cast.linus, fleet=fleet, reason=REASON)
     freeze(acting_user=cast.grace, fleet=fleet, reason="x")
     freeze(acting_user=cast.linus, fleet=other, reason="y")
-    close_break_glass(acting_user=cast.linus, emergency=opened)
+    close_break_glass(acting_user=cast.linus, break_glass=opened)
     lift_freeze(acting_user=cast.linus, freeze=Freeze.objects.get(fleet=fleet))
     for event in AuditEvent.objects.filter(action__in=["fleet.frozen", "fleet.unfrozen"]):
         assert "emergency" not in event.after
@@ -217,7 +217,7 @@ def test_nobody_ends_the_emergency_of_another_by_one_of_their_own(cast, fleet):
     theirs = open_break_glass(acting_user=cast.grace, fleet=fleet, reason=REASON)
     open_break_glass(acting_user=cast.ada, fleet=fleet, reason=REASON)
     with pytest.raises(NotAllowed, match="by role"):
-        close_break_glass(acting_user=cast.ada, emergency=theirs)
-    assert close_break_glass(acting_user=cast.linus, emergency=theirs).closed_at is not None
+        close_break_glass(acting_user=cast.ada, break_glass=theirs)
+    assert close_break_glass(acting_user=cast.linus, break_glass=theirs).closed_at is not None
     with pytest.raises(Conflict):
-        close_break_glass(acting_user=cast.grace, emergency=theirs)
+        close_break_glass(acting_user=cast.grace, break_glass=theirs)

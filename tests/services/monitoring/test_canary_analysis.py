@@ -180,7 +180,7 @@ def test_of_a_step_with_more_windows_than_are_read_both_arms_are_judged_on_the_n
     cast, canary, monkeypatch
 ):
     make.watched(canary, 7_200)
-    monkeypatch.setattr(traffic, "MOST_WINDOWS", 3)
+    monkeypatch.setattr(traffic, "MAX_WINDOWS", 3)
     for nth in range(5, 0, -1):  # the oldest were bad; of the oldest that is read only the incumbent is there
         report(cast, canary, started_at=before(nth), canary={"p99_s": 30.0} if nth > 3 else {} if nth < 3 else False)
     found = analyse_step(canary)

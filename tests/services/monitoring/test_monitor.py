@@ -107,7 +107,7 @@ def test_traffic_within_the_range_is_said_with_its_figures(live):
 def test_each_figure_of_the_range_can_be_left(live, figures, breach):
     check = live.round(**figures)
     assert (check.verdict, check.figures["breaches"]) == ("left", [breach]), check.explanation
-    assert actions(live.fleet) == ["fleet.left_range"]
+    assert actions(live.fleet) == ["fleet.out_of_range"]
 
 
 def test_less_load_than_was_replayed_is_said_and_is_no_breach(live):
@@ -132,7 +132,7 @@ def test_three_breaches_in_a_row_fall_back_and_cool_down(live, cast):
     assert (event.actor, event.actor_name) == (None, "monitor")
     assert event.reason.startswith("3 checks in a row outside the validated range: p99 ")
     assert check.figures["breaches_in_a_row"] == 3
-    assert actions(fleet) == ["fleet.left_range", "fleet.fell_back"]
+    assert actions(fleet) == ["fleet.out_of_range", "fleet.fell_back"]
     plan = (
         make.plan_of(fleet) if hasattr(make, "plan_of") else Plan.objects.filter(fleet=fleet, kind="cacheroute").get()
     )
@@ -155,7 +155,7 @@ def test_a_check_within_starts_the_count_anew(live):
     for bad in (True, True, False, True, True):
         live.round(p99_s=9.0 if bad else 1.5)
     assert not is_flat(live.fleet)
-    assert actions(live.fleet) == ["fleet.left_range", "fleet.within_range", "fleet.left_range"]
+    assert actions(live.fleet) == ["fleet.out_of_range", "fleet.back_in_range", "fleet.out_of_range"]
 
 
 def test_silent_and_missing_checks_are_neither_breach_nor_pass(live):
@@ -169,7 +169,7 @@ def test_silent_and_missing_checks_are_neither_breach_nor_pass(live):
     live.round(p99_s=9.0)  # the third that was outside
     assert is_flat(live.fleet)
     assert actions(live.fleet) == [
-        "fleet.left_range", "fleet.telemetry_silent", "fleet.telemetry_heard", "fleet.fell_back",
+        "fleet.out_of_range", "fleet.telemetry_silent", "fleet.telemetry_resumed", "fleet.fell_back",
     ]  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def test_where_the_policy_does_not_fall_back_the_range_is_only_said_to_be_left(l
     for _ in range(5):
         live.round(p99_s=9.0)
     assert not is_flat(live.fleet)
-    assert actions(live.fleet) == ["fleet.left_range"]
+    assert actions(live.fleet) == ["fleet.out_of_range"]
 
 
 def test_breaches_of_the_plan_before_do_not_count_against_the_next(live, cast):

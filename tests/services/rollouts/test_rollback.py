@@ -104,7 +104,7 @@ def test_facts_that_changed_since_stop_it_and_an_emergency_passes(cast, fleet, c
     opened = open_break_glass(acting_user=cast.linus, fleet=fleet, reason="the fallback is slower still")
     assert back(cast, fleet, plan).state == "active"
     after = AuditEvent.objects.get(action="rollout.rolled_back").after
-    assert after["emergency"] == opened.pk
+    assert after["break_glass"] == opened.pk
     assert len(after["passed"]) == 1
 
 
@@ -231,7 +231,7 @@ def test_a_freeze_stops_it_and_an_emergency_passes(cast, fleet):
     until = timezone.now() + dt.timedelta(minutes=5)
     opened = BreakGlass.objects.create(fleet=fleet, opened_by=cast.linus, reason="slow", expires_at=until)
     back(cast, fleet, first)
-    assert AuditEvent.objects.get(action="rollout.rolled_back").after["emergency"] == opened.pk
+    assert AuditEvent.objects.get(action="rollout.rolled_back").after["break_glass"] == opened.pk
 
 
 # --- fall back ------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def test_in_an_emergency_its_holder_goes_on_and_that_is_written_down(cast, stepp
     assert refused(advance, cast=cast, rollout=rollout).code == "frozen"  # Linus has none
     advance_rollout(acting_user=cast.ada, rollout=rollout)
     event = AuditEvent.objects.get(action="rollout.advanced")
-    assert event.after["emergency"] == opened.pk
+    assert event.after["break_glass"] == opened.pk
     assert event.after["passed"] == ["frozen", "paused", "watching", "analysis"]
 
 
@@ -149,7 +149,7 @@ def test_whatever_is_done_while_an_emergency_is_open_names_it_and_what_it_passed
     opened = emergency(cast, stepped, cast.linus)
     advance(cast, rollout)
     after = AuditEvent.objects.get(action="rollout.advanced").after
-    assert (after["emergency"], "passed" in after) == (opened.pk, False)
+    assert (after["break_glass"], "passed" in after) == (opened.pk, False)
 
 
 # --- promote ----------------------------------------------------------------------------------------------
