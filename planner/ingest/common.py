@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from planner.simulation.trace import Trace
+from planner.simulation.trace import Trace
 
 __all__ = [
     "MAX_KEY_CHARS",

@@ -195,7 +195,7 @@ def test_a_policy_that_asks_for_what_it_does_not_look_at_is_refused():
     class Elsewhere(Sticky):
         pass
 
-    with pytest.raises(ValueError, match=r"Elsewhere: its class has to be in a file of planner.routing.policies"):
+    with pytest.raises(ValueError, match=r"Elsewhere: its class must be in a file of planner.routing.policies"):
         Elsewhere().prepare(key_space(3), 2, [], COSTS)
 
 

@@ -168,7 +168,9 @@ class Policy(ABC):
     needs_table : bool
         Whether a routing table must be given.
     rank : int
-        Place in the registry: the source's six first, then references.
+        Place in the registry: the six policies of the paper first, then references.
+    code : int
+        Number of the class in the compiled switch. `dispatch` sets it when it registers the class.
     rule, propose : compiled functions of (tables, signals, key, rng)
         The destination of a request, at least one being open; and its candidates, written into the signals, for
         policies that look at candidates.
@@ -181,6 +183,7 @@ class Policy(ABC):
     needs_cache: ClassVar[bool] = False
     needs_table: ClassVar[bool] = False
     rank: ClassVar[int] = 9
+    code: ClassVar[int]
     rule: ClassVar[Rule]
     propose: ClassVar[Rule]
 
@@ -234,7 +237,7 @@ class Policy(ABC):
             return np.empty(0, dtype=dtype) if array is None else np.array(array, dtype=dtype)
 
         return DispatchTables(
-            code=_code_of(type(self)),
+            code=self._registered_code(),
             looks=self.looks,
             needs_cache=self.needs_cache,
             window_s=float(window_s),
@@ -252,10 +255,9 @@ class Policy(ABC):
             live=np.zeros(1, dtype=np.int64),
         )
 
-
-def _code_of(kind: type[Policy]) -> int:
-    from planner.routing.policies.dispatch import RULES  # it imports every policy, and they this module
-
-    if kind not in RULES:
-        raise ValueError(f"policy {kind.__name__}: its class has to be in a file of planner.routing.policies")
-    return RULES.index(kind)
+    def _registered_code(self) -> int:
+        """Return the code that the registry gave to this class; a subclass does not inherit it."""
+        code = vars(type(self)).get("code")
+        if code is None:
+            raise ValueError(f"policy {type(self).__name__}: its class must be in a file of planner.routing.policies")
+        return int(code)
