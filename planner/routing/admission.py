@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from planner.routing.knapsack import best_by_search, best_by_slots
+from planner.routing.knapsack import Knapsack, best_by_search, best_by_slots
 from planner.routing.ranking import as_float, exact_sum, top_indices
 from planner.routing.tenants import NO_LIMIT, tenant_limits
 
@@ -246,13 +246,20 @@ def _exact(start: _State, greedy: _State, values: NDArray[np.float64]) -> _State
         tenants, room = start.tenants[keys], start.quota - start.tenant_used
     else:
         tenants, room = np.zeros(len(keys), dtype=np.int64), np.array([NO_LIMIT])
-    room = np.minimum(room, np.maximum(slots, 1))
-    if not len(start.cost) or start.tokens_used + float(start.cost[keys].sum()) <= start.token_budget:
-        found = best_by_slots(values[keys], start.sizes[keys], slots, tenants, room)
+    problem = Knapsack(
+        values=values[keys],
+        sizes=start.sizes[keys],
+        slots=slots,
+        tenants=tenants,
+        room=np.minimum(room, np.maximum(slots, 1)),
+        cost=start.cost[keys] if len(start.cost) else start.cost,
+        tokens_used=start.tokens_used,
+        token_budget=start.token_budget,
+    )
+    if start.tokens_used + float(problem.cost.sum()) <= start.token_budget:  # without tokens: 0 within infinity
+        found = best_by_slots(problem)
     else:
-        incumbent = as_float(exact_sum(values[greedy.taken & ~start.taken]))
-        size, cost, used, most = start.sizes[keys], start.cost[keys], start.tokens_used, start.token_budget
-        better = best_by_search(values[keys], size, cost, slots, used, most, tenants, room, incumbent)
+        better = best_by_search(problem, as_float(exact_sum(values[greedy.taken & ~start.taken])))
         if better is None:
             return greedy
         found = better

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,11 +12,21 @@ from planner.routing.admission import admit, fractional_bound
 from planner.routing.backups import plan_losses
 from planner.routing.kernels import admit_in_order, max_over_mean, place_lpt
 from planner.routing.places import Choice, Places, fill, offsets_of
-from planner.routing.problem import Problem
+from planner.routing.problem import PlanOptions, Problem
 from planner.routing.ranking import as_float, exact_sum, top_indices
 from planner.routing.table import RoutingTable
 
-__all__ = ["Assignment", "assign", "balance_ceiling", "build_table", "choose", "cold_load", "finish", "replicas_needed"]
+__all__ = [
+    "Assignment",
+    "assign",
+    "balance_ceiling",
+    "build_table",
+    "choose",
+    "cold_load",
+    "finish",
+    "plan_table",
+    "replicas_needed",
+]
 
 
 def replicas_needed(rates: NDArray[np.float64], q_cap: float, most: int) -> NDArray[np.int64]:
@@ -45,17 +56,7 @@ def build_table(
     destinations: int,
     q_cap: float,
     slots: int,
-    cold_load: ArrayLike | None = None,
-    prefix_tokens: ArrayLike | None = None,
-    admission: str = "top_rate",
-    balance_target: float | None = None,
-    capacity: ArrayLike | None = None,
-    available: ArrayLike | None = None,
-    slot_tokens: ArrayLike | None = None,
-    token_budget: ArrayLike | None = None,
-    tenants: ArrayLike | None = None,
-    tenant_quota: ArrayLike | None = None,
-    tenant_floor: ArrayLike | None = None,
+    **options: Unpack[PlanOptions],
 ) -> RoutingTable:
     """Build a routing table from measured key rates.
 
@@ -115,23 +116,11 @@ def build_table(
     ValueError
         Naming the argument, the index and the value.
     """
-    problem = Problem.checked(
-        rates,
-        destinations=destinations,
-        q_cap=q_cap,
-        slots=slots,
-        cold_load=cold_load,
-        prefix_tokens=prefix_tokens,
-        admission=admission,
-        balance_target=balance_target,
-        capacity=capacity,
-        available=available,
-        slot_tokens=slot_tokens,
-        token_budget=token_budget,
-        tenants=tenants,
-        tenant_quota=tenant_quota,
-        tenant_floor=tenant_floor,
-    )
+    return plan_table(Problem.checked(rates, destinations=destinations, q_cap=q_cap, slots=slots, **options))
+
+
+def plan_table(problem: Problem) -> RoutingTable:
+    """Return the routing table of a checked problem, as `build_table` describes."""
     return finish(problem, assign(problem))
 
 

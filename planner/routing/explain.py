@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from planner.routing.build import replicas_needed
 from planner.routing.explain_destination import DestinationExplanation, HeldKey, Receiver, explain_destination
 from planner.routing.explain_inputs import Inputs, checked, cold_of, shares
+from planner.routing.problem import KeyInputs
 from planner.routing.reasons import Reason, planned_sizes, why_not
 from planner.routing.table import RoutingTable
 
@@ -136,15 +137,8 @@ def explain_key(
     rates: ArrayLike,
     key: int,
     *,
-    balance_target: float | None = None,
-    cold_load: ArrayLike | None = None,
-    prefix_tokens: ArrayLike | None = None,
-    slot_tokens: ArrayLike | None = None,
-    token_budget: ArrayLike | None = None,
-    tenants: ArrayLike | None = None,
-    tenant_quota: ArrayLike | None = None,
-    tenant_floor: ArrayLike | None = None,
     incumbent: RoutingTable | Collection[int] | None = None,
+    **inputs: Unpack[KeyInputs],
 ) -> KeyExplanation:
     """Explain why a key is where it is, or why it is nowhere.
 
@@ -172,18 +166,7 @@ def explain_key(
     """
     if not 0 <= key < table.keys:
         raise IndexError(f"key = {key}: the table has {table.keys} keys")
-    given = checked(
-        table,
-        rates,
-        balance_target=balance_target,
-        cold_load=cold_load,
-        prefix_tokens=prefix_tokens,
-        slot_tokens=slot_tokens,
-        token_budget=token_budget,
-        tenants=tenants,
-        tenant_quota=tenant_quota,
-        tenant_floor=tenant_floor,
-    )
+    given = checked(table, rates, **inputs)
     rate = float(given.rates[key])
     row = int(table.row[key])
     admitted = row >= 0

@@ -17,12 +17,44 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["CELL_LIMIT", "NODE_LIMIT", "STEP_LIMIT", "best_by_search", "best_by_slots", "too_large"]
+__all__ = ["CELL_LIMIT", "NODE_LIMIT", "STEP_LIMIT", "Knapsack", "best_by_search", "best_by_slots", "too_large"]
 
 NODE_LIMIT = 200_000_000  # nodes of the search tree: about four seconds
 CELL_LIMIT = 100_000_000  # int32 cells that dynamic programming keeps to find the keys again: 400 MB
 LP_SECONDS = 20.0
 STEP_LIMIT = 4_000_000_000  # steps of merging the tables of tenants: some seconds
+
+
+@dataclass(frozen=True)
+class Knapsack:
+    """Candidate keys and the budgets that a set of them must keep.
+
+    Attributes
+    ----------
+    values : float64[n]
+        Value of each key, above 0, of a size that sums do not overflow.
+    sizes : int64[n]
+        Slots of each key, at least 1.
+    slots : int
+        Budget of ``sum(sizes)``.
+    tenants : int64[n]
+        Tenant of each key: an index into ``room``.
+    room : int64[T]
+        Slots that each tenant may still take; a number no smaller than the slots of all its keys is no limit.
+    cost : float64[n]
+        KV tokens of all copies of each key; empty where tokens are not limited.
+    tokens_used, token_budget : float
+        Tokens that are taken already, and the budget that these and the set may fill.
+    """
+
+    values: NDArray[np.float64]
+    sizes: NDArray[np.int64]
+    slots: int
+    tenants: NDArray[np.int64]
+    room: NDArray[np.int64]
+    cost: NDArray[np.float64]
+    tokens_used: float = 0.0
+    token_budget: float = np.inf
 
 
 def too_large(why: str) -> ValueError:
@@ -107,37 +139,31 @@ class _Pool:
         return found
 
 
-def best_by_slots(
-    values: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    slots: int,
-    tenants: NDArray[np.int64],
-    room: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Return the most valuable set of keys with ``sum(sizes) <= slots`` and ``<= room[t]`` within each tenant.
+def best_by_slots(problem: Knapsack) -> NDArray[np.int64]:
+    """Return the most valuable set of keys within the slots of the fleet and of each tenant; tokens do not count.
 
-    Among keys of one tenant and size, the higher value goes first, then the lower index. Among equal sets: as much
-    as possible for tenants without a binding limit, then as many keys as possible of the smallest size, then of the
-    next. "Best" and "equal" are of float64 sums.
+    Of keys of one tenant and size, the set takes those of higher value, then those of lower index. Of equal sets, the
+    result takes as much as possible for tenants without a binding limit, then as many keys as possible of the
+    smallest size, then of the next. Values are compared as float64 sums.
 
     Parameters
     ----------
-    values : float64[n]
-        Above 0, of a size that sums do not overflow.
-    sizes : int64[n]
-        At least 1.
-    tenants : int64[n]
-        Index into ``room``.
-    room : int64[T]
-        Slots left to each tenant; as much as all its keys need, or more, is no limit.
+    problem : Knapsack
+        Candidate keys and budgets.
+
+    Returns
+    -------
+    int64[]
+        Positions of the keys in ``problem``, ascending.
 
     Raises
     ------
     ValueError
         When the tables would exceed `CELL_LIMIT` or their merging `STEP_LIMIT`.
     """
+    values, sizes, tenants, room = problem.values, problem.sizes, problem.tenants, problem.room
     wanted = np.bincount(tenants, weights=sizes, minlength=len(room))
-    slots = min(slots, int(sizes.sum()))
+    slots = min(problem.slots, int(sizes.sum()))
     bound = np.flatnonzero(room < np.minimum(wanted, slots))
     is_bound = np.zeros(len(room), dtype=bool)
     is_bound[bound] = True
@@ -254,51 +280,43 @@ def _search(
     return found
 
 
-def best_by_search(
-    values: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    cost: NDArray[np.float64],
-    slots: int,
-    tokens_used: float,
-    token_budget: float,
-    tenants: NDArray[np.int64],
-    room: NDArray[np.int64],
-    incumbent: float,
-) -> NDArray[np.int64] | None:
-    """Return the most valuable set under slots, tokens and tenants' room, or None when nothing beats ``incumbent``.
+def best_by_search(problem: Knapsack, incumbent: float) -> NDArray[np.int64] | None:
+    """Return the most valuable set of keys within slots, tokens and the slots of each tenant.
 
-    No set is worth more than the result (or the incumbent) by over ``1e-12 + 4.4e-16 * n`` of it, which is what
-    the rounding of float64 sums may amount to. Ties stay with the incumbent, then with the set found first; of
-    equal keys the lower indices are taken.
+    No set is worth more than the result (or the incumbent) by over ``1e-12 + 4.4e-16 * n`` of it, the bound of the
+    rounding of float64 sums. On a tie the incumbent wins, then the set found first; of equal keys the set takes those
+    of lower index.
 
     Parameters
     ----------
-    values, sizes, tenants, room
-        As in `best_by_slots`.
-    cost : float64[n]
-        Tokens that a key takes with all its copies.
-    tokens_used, token_budget : float
-        Tokens that are taken already, and the budget that they and the set may fill.
+    problem : Knapsack
+        Candidate keys and budgets.
     incumbent : float
         Value of a set that is known to fit.
+
+    Returns
+    -------
+    int64[] or None
+        Positions of the keys in ``problem``, ascending; None when no set is worth more than ``incumbent``.
 
     Raises
     ------
     ValueError
-        When the search meets more than `NODE_LIMIT` nodes.
+        When the search meets more than `NODE_LIMIT` nodes, or the relaxed problem takes longer than `LP_SECONDS`.
     """
+    values, sizes, cost, tenants = problem.values, problem.sizes, problem.cost, problem.tenants
+    slots, token_budget = problem.slots, problem.token_budget
     n = len(values)
-    profit, bound = _priced(
-        values, sizes, cost, slots, max(token_budget - tokens_used, float(cost.max())), tenants, room
-    )
+    profit, bound = _priced(problem)
     slack = 1e-12 + 4.4e-16 * n
     # To decide against a profit costs as much, which may be more than the bound has to give away.
     open_ = np.flatnonzero(np.abs(profit) <= bound - incumbent + slack * bound)
     settled = profit > 0
     settled[open_] = False
     slots_used, worth = int(sizes[settled].sum()), float(values[settled].sum())
-    tokens_used += float(cost[settled].sum())
-    room = room - np.bincount(tenants[settled], weights=sizes[settled], minlength=len(room)).astype(np.int64)
+    tokens_used = problem.tokens_used + float(cost[settled].sum())
+    settled_slots = np.bincount(tenants[settled], weights=sizes[settled], minlength=len(problem.room))
+    room = problem.room - settled_slots.astype(np.int64)
     if slots_used > slots or tokens_used > token_budget or (room < 0).any():
         return None
     # The largest profits and losses first, so that the doubtful keys form a small tree at the end.
@@ -319,24 +337,19 @@ def best_by_search(
     return np.sort(np.concatenate((np.flatnonzero(settled), order[chosen]))) if outcome else None
 
 
-def _priced(
-    values: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    cost: NDArray[np.float64],
-    slots: int,
-    tokens: float,
-    tenants: NDArray[np.int64],
-    room: NDArray[np.int64],
-) -> tuple[NDArray[np.float64], float]:
+def _priced(problem: Knapsack) -> tuple[NDArray[np.float64], float]:
     """Value of each key above its price, and the bound of the whole problem at those prices."""
     from scipy.optimize import linprog  # slow to import, and rarely needed
     from scipy.sparse import coo_array
 
+    values, tenants, room = problem.values, problem.tenants, problem.room
+    tokens = max(problem.token_budget - problem.tokens_used, float(problem.cost.max()))
     n = len(values)
     each = np.arange(n)
     rows = [np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64), tenants + 2]
     # Every row is divided by its budget, and every key fits alone: all shares lie in 0..1.
-    share = [sizes / slots, cost / tokens, sizes / np.maximum(room[tenants], 1)]
+    sizes = problem.sizes
+    share = [sizes / problem.slots, problem.cost / tokens, sizes / np.maximum(room[tenants], 1)]
     matrix = coo_array(
         (np.concatenate(share), (np.concatenate(rows), np.tile(each, 3))), shape=(2 + len(room), n)
     ).tocsr()

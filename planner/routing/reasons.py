@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from planner.routing.admission import admit
 from planner.routing.build import balance_ceiling, replicas_needed
 from planner.routing.explain_inputs import Inputs
-from planner.routing.problem import MOST_SLOTS
+from planner.routing.problem import MAX_SLOTS
 from planner.routing.table import RoutingTable
 
 __all__ = ["Reason", "planned_sizes", "why_not"]
@@ -87,7 +87,7 @@ def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[
         rates=given.rates,
         sizes=sizes,
         values=_values(given),
-        slots=min(table.slots, MOST_SLOTS),
+        slots=min(table.slots, MAX_SLOTS),
         slot_tokens=given.slot_tokens,
         token_budget=None if given.room is None else float(given.room[given.available].sum()),
         tenants=given.tenants if given.tenants_limited else None,

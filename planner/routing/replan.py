@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,14 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from planner.routing.build import Assignment, assign, cold_load, finish
 from planner.routing.kernels import max_over_mean
 from planner.routing.places import Places, in_rows, offsets_of
-from planner.routing.problem import Problem
+from planner.routing.problem import PlanOptions, Problem
 from planner.routing.ranking import as_float, exact_sum
 from planner.routing.rebalance import search
 from planner.routing.table import RoutingTable
-from planner.routing.units import NOWHERE, Fleet, Units, keep_members, place_new, recount, top_of
+from planner.routing.units import NOWHERE, Fleet, Held, Rows, Units, keep_members, place_new, recount, top_of
 from planner.routing.validation import positive, share, whole
 
-__all__ = ["replan"]
+__all__ = ["replan", "replan_table"]
 
 # Units (keys x destinations each) up to which swaps and many shuffled runs are worth their time: with thousands of
 # keys the small ones fill every gap, and single moves move hardly more than the excess itself.
@@ -31,7 +32,7 @@ STEPS = 16
 PRECISION = 1e-4
 ROUNDING = 1e-12  # of tokens that are no whole numbers
 SLACK = 5e-13  # a sum of thousands of loads depends on its order by less
-MOST_NAMES = 1_000  # destinations up to which a fresh plan's are renamed: the matching takes R^3
+MAX_RENAMED = 1_000  # destinations up to which a fresh plan's are renamed: the matching takes R^3
 
 
 def replan(
@@ -41,19 +42,9 @@ def replan(
     q_cap: float,
     slots: int,
     max_imbalance_factor: float = 1.02,
-    cold_load: ArrayLike | None = None,
     max_moved_share: float | None = None,
     destinations: int | None = None,
-    prefix_tokens: ArrayLike | None = None,
-    admission: str = "top_rate",
-    balance_target: float | None = None,
-    capacity: ArrayLike | None = None,
-    available: ArrayLike | None = None,
-    slot_tokens: ArrayLike | None = None,
-    token_budget: ArrayLike | None = None,
-    tenants: ArrayLike | None = None,
-    tenant_quota: ArrayLike | None = None,
-    tenant_floor: ArrayLike | None = None,
+    **options: Unpack[PlanOptions],
 ) -> RoutingTable:
     """Plan for new rates, keeping the incumbent's assignment as far as the balance allows.
 
@@ -109,31 +100,46 @@ def replan(
     ValueError
         Naming the argument, the index and the value; also when no destination is available.
     """
+    count = incumbent.destinations if destinations is None else whole("destinations", destinations, 1)
+    problem = Problem.checked(rates, destinations=count, q_cap=q_cap, slots=slots, **options)
+    return replan_table(incumbent, problem, max_imbalance_factor=max_imbalance_factor, max_moved_share=max_moved_share)
+
+
+def replan_table(
+    incumbent: RoutingTable,
+    problem: Problem,
+    *,
+    max_imbalance_factor: float = 1.02,
+    max_moved_share: float | None = None,
+) -> RoutingTable:
+    """Return the routing table of a checked problem that keeps the incumbent's assignment, as `replan` describes.
+
+    Parameters
+    ----------
+    incumbent : RoutingTable
+        The table in service.
+    problem : Problem
+        Its keys and destinations begin with those of the incumbent, in the same order.
+    max_imbalance_factor, max_moved_share
+        As in `replan`.
+
+    Returns
+    -------
+    RoutingTable
+        As `replan` returns it.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and its value; also when the problem has fewer keys or destinations than the incumbent.
+    """
     factor = positive("max_imbalance_factor", max_imbalance_factor, least=1.0)
     most = None if max_moved_share is None else share("max_moved_share", max_moved_share)
-    count = incumbent.destinations if destinations is None else whole("destinations", destinations, 1)
-    if count < incumbent.destinations:
+    if problem.destinations < incumbent.destinations:
         raise ValueError(
-            f"destinations = {count}: fewer than the incumbent's {incumbent.destinations}; "
-            "mark those that are gone in available"
+            f"destinations = {problem.destinations}: fewer than the incumbent's {incumbent.destinations}; "
+            "mark removed destinations in available"
         )
-    problem = Problem.checked(
-        rates,
-        destinations=count,
-        q_cap=q_cap,
-        slots=slots,
-        cold_load=cold_load,
-        prefix_tokens=prefix_tokens,
-        admission=admission,
-        balance_target=balance_target,
-        capacity=capacity,
-        available=available,
-        slot_tokens=slot_tokens,
-        token_budget=token_budget,
-        tenants=tenants,
-        tenant_quota=tenant_quota,
-        tenant_floor=tenant_floor,
-    )
     if len(problem.rates) < incumbent.keys:
         raise ValueError(f"rates: {len(problem.rates)} keys, fewer than the incumbent's {incumbent.keys}")
     fresh = assign(problem)
@@ -148,14 +154,8 @@ def replan(
     return _table(problem, draft, best, held, incumbent, goal)
 
 
-@dataclass(frozen=True)
-class Held:
-    """What the incumbent holds where, and the load that it planned."""
-
-    row: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    members: NDArray[np.int32]
-    load: NDArray[np.float64]
+def _rows_of(plan: Assignment) -> Rows:
+    return Rows(plan.admitted, plan.offsets, plan.rates)
 
 
 def _homes(problem: Problem, plan: Assignment, held: Held) -> tuple[Units, Fleet, float]:
@@ -167,9 +167,7 @@ def _homes(problem: Problem, plan: Assignment, held: Held) -> tuple[Units, Fleet
         # What fits in one order of addition must fit in another.
         room, tokens = problem.room * (1 + ROUNDING), problem.slot_tokens[plan.admitted]
     fleet = Fleet(speeds, plan.cold.copy(), room)
-    units, forced = keep_members(
-        *(plan.admitted, plan.offsets, plan.rates, tokens, held.row, held.offsets, held.members, held.load, fleet)
-    )
+    units, forced = keep_members(_rows_of(plan), tokens, held, fleet)
     return units, fleet, forced
 
 
@@ -285,7 +283,7 @@ def _fresh_at_home(problem: Problem, fresh: Assignment, held: Held) -> NDArray[n
     traits = [fresh.cold, problem.capacity, problem.available] + ([] if problem.room is None else [problem.room])
     _, kind = np.unique(np.column_stack(traits), axis=0, return_inverse=True)
     kind = kind.ravel()
-    if count > MOST_NAMES or len(np.unique(kind)) == count:
+    if count > MAX_RENAMED or len(np.unique(kind)) == count:
         return fresh.members.copy()
     from scipy.optimize import linear_sum_assignment  # rarely needed, and slow to import
 
@@ -304,9 +302,7 @@ def _table(
 ) -> RoutingTable:
     load = plan.cold.copy()
     prefix = np.zeros(0) if problem.prefix_tokens is None else problem.prefix_tokens
-    rows, moved_rate, rewarm = recount(
-        *(plan.admitted, plan.offsets, plan.rates, place, load, held.row, held.offsets, held.members, prefix)
-    )
+    rows, moved_rate, rewarm = recount(_rows_of(plan), place, load, held, prefix)
     table = finish(problem, replace(plan, members=place, load=load))
     is_warm = np.zeros(len(problem.rates), dtype=bool)
     is_warm[plan.admitted] = True

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.routing.build import build_table
+from planner.routing.problem import PlanOptions
 from planner.routing.table import RoutingTable
 from planner.routing.validation import positive, rate_vector, whole
 
@@ -123,7 +124,7 @@ def sensitivity(
     slots: int,
     factors: Sequence[float] = FACTORS,
     head_shares: Sequence[float | None] = HEAD_SHARES,
-    **options: Any,
+    **options: Unpack[PlanOptions],
 ) -> list[Setting]:
     """Plan for every combination of a head share, a factor on slots (W) and a factor on q_cap.
 

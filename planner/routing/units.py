@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from planner.routing.kernels import ascend
 
-__all__ = ["NOWHERE", "Fleet", "Units", "holds", "keep_members", "place_new", "recount", "top_of"]
+__all__ = ["NOWHERE", "Fleet", "Held", "Rows", "Units", "holds", "keep_members", "place_new", "recount", "top_of"]
 
 NOWHERE = -1
 
@@ -44,6 +44,23 @@ class Fleet(NamedTuple):
     room: NDArray[np.float64]
 
 
+class Rows(NamedTuple):
+    """Admitted keys: ``admitted`` int64[A] key indices, ``offsets`` int64[A + 1], ``rates`` float64[A], requests/s."""
+
+    admitted: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    rates: NDArray[np.float64]
+
+
+class Held(NamedTuple):
+    """The incumbent's assignment: ``row`` int64[B], ``offsets``, ``members`` and ``load`` as in `RoutingTable`."""
+
+    row: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    members: NDArray[np.int32]
+    load: NDArray[np.float64]
+
+
 @njit(cache=True, nogil=True)
 def holds(place: NDArray[np.int32], offsets: NDArray[np.int64], row: int, destination: int) -> bool:
     """Whether some unit of the row is at ``destination``."""
@@ -65,17 +82,7 @@ def top_of(fleet: Fleet) -> float:
 
 
 @njit(cache=True, nogil=True)
-def keep_members(
-    admitted: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    rates: NDArray[np.float64],
-    tokens: NDArray[np.float64],
-    old_row: NDArray[np.int64],
-    old_offsets: NDArray[np.int64],
-    old_members: NDArray[np.int32],
-    old_load: NDArray[np.float64],
-    fleet: Fleet,
-) -> tuple[Units, float]:
+def keep_members(rows: Rows, tokens: NDArray[np.float64], held: Held, fleet: Fleet) -> tuple[Units, float]:
     """Give each unit its home: the incumbent's available members of the key; their load is added to ``fleet``.
 
     A key that needs fewer drops the most loaded. Where the homes need more room than there is (prefixes grew), units
@@ -85,7 +92,10 @@ def keep_members(
     -------
     Units, and the rate (requests/s) of the shares that must move whatever follows.
     """
-    capacity, load, room = fleet.capacity, fleet.load, fleet.room  # once: a tuple's arrays are counted at each use
+    # Local names: compiled code counts a reference at each use of a tuple's array.
+    admitted, offsets, rates = rows.admitted, rows.offsets, rows.rates
+    old_row, old_offsets, old_members, old_load = held.row, held.offsets, held.members, held.load
+    capacity, load, room = fleet.capacity, fleet.load, fleet.room
     count = offsets[-1]
     home = np.full(count, NOWHERE, dtype=np.int32)
     row_of = np.empty(count, dtype=np.int32)
@@ -190,14 +200,10 @@ def place_new(place: NDArray[np.int32], units: Units, fleet: Fleet) -> NDArray[n
 
 @njit(cache=True, nogil=True)
 def recount(
-    admitted: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    rates: NDArray[np.float64],
+    rows: Rows,
     place: NDArray[np.int32],
     load: NDArray[np.float64],
-    old_row: NDArray[np.int64],
-    old_offsets: NDArray[np.int64],
-    old_members: NDArray[np.int32],
+    held: Held,
     prefix_tokens: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], float, float]:
     """Sort each row's members, add the units to ``load`` (the cold one) and compare with the incumbent's members.
@@ -209,6 +215,8 @@ def recount(
     Rows that lost a warm destination they still need, the rate of the shares they lost (requests/s), and the tokens
     of the (key, member) pairs that the incumbent does not hold (0 when ``prefix_tokens`` is empty).
     """
+    admitted, offsets, rates = rows.admitted, rows.offsets, rows.rates
+    old_row, old_offsets, old_members = held.row, held.offsets, held.members
     moved = np.empty(len(admitted), dtype=np.int64)
     count = 0
     moved_rate = 0.0
