@@ -1,12 +1,14 @@
-"""The best set of keys under a budget, exactly: a 0/1 knapsack (the "budget" step of Algorithm 1, arXiv 2608.19677).
+"""The best set of keys under a budget: an exact 0/1 knapsack (the budget step of Algorithm 1, arXiv 2608.19677).
 
-Equation 3 admits by rate, which is optimal only when every k_b is equal. Two methods, both exact:
+Equation 3 admits by rate, which is optimal only when every k_b is equal. Both methods here are exact:
 
-* Only slots (and slots of tenants) count: dynamic programming. Among keys of equal k a best set always takes the
-  most valuable ones first, so the value of the n best keys of one k is concave in n, and merging it into the table
-  of all budgets 0..C takes O(C log C). The fleet's k lies in 1..R, so this serves whole fleets.
-* KV tokens count as well: branch and bound. The prices of the relaxed problem (scipy's linear programme) tell what
-  each key is worth above its cost; any prices >= 0 give a true bound, so a rough solution costs time, not exactness.
+* Only slots (and slots of tenants) count: dynamic programming. Among keys of equal k a best set always takes those of
+  the highest value, so the value of the n best keys of one k is concave in n. To merge it into the table of all
+  budgets 0..C takes O(C log C). The k of a fleet lies in 1..R, so this serves whole fleets.
+* KV tokens count too: branch and bound. The prices of the relaxed problem (linear programme of scipy) give the value
+  of each key above its cost. Any prices >= 0 give a true bound, so a rough solution costs time, not exactness.
+
+ADR 8 compares both with `scipy.optimize.milp`.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from numpy.typing import NDArray
 __all__ = ["CELL_LIMIT", "NODE_LIMIT", "STEP_LIMIT", "Knapsack", "best_by_search", "best_by_slots", "too_large"]
 
 NODE_LIMIT = 200_000_000  # nodes of the search tree: about four seconds
-CELL_LIMIT = 100_000_000  # int32 cells that dynamic programming keeps to find the keys again: 400 MB
+CELL_LIMIT = 100_000_000  # int32 cells from which dynamic programming recovers the keys: 400 MB
 LP_SECONDS = 20.0
-STEP_LIMIT = 4_000_000_000  # steps of merging the tables of tenants: some seconds
+STEP_LIMIT = 4_000_000_000  # steps to merge the tables of tenants: some seconds
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Knapsack:
 
 
 def too_large(why: str) -> ValueError:
-    """The one refusal of this module, with the way out."""
+    """Return the error of an input that is too large."""
     return ValueError(f"admission = 'exact': the input is too large ({why}); use 'density'")
 
 
@@ -66,10 +68,11 @@ def too_large(why: str) -> ValueError:
 def _merge_size(
     table: NDArray[np.float64], gain: NDArray[np.float64], k: int, count: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """Allow ``n`` keys of size ``k`` worth ``gain[n]`` (concave) in every budget; ``count`` takes the best n.
+    """Allow ``n`` keys of size ``k`` with value ``gain[n]`` (concave) in every budget; ``count`` gets the best n.
 
-    Budgets with the same remainder modulo k form one chain, along which the best number of slots left to the
-    others never falls, so the middle of a chain halves the range of both sides. Ties leave the others the fewer.
+    Budgets with the same remainder modulo k form one chain. Along it the best number of slots for the other keys
+    never falls, so the result at the middle of a chain halves the range of both sides. On ties the other keys get
+    fewer slots.
     """
     most = len(gain) - 1
     merged = np.empty_like(table)
@@ -103,7 +106,7 @@ def _merge_size(
 def _merge_tenant(
     table: NDArray[np.float64], other: NDArray[np.float64], given: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """Give the other table 0..len(other) - 1 slots of every budget, whichever is best; ties give it the fewest."""
+    """Give the other table the best of 0..len(other) - 1 slots of every budget; ties give it the fewest."""
     merged = table.copy()
     for budget in range(len(table)):
         for slots in range(1, min(budget, len(other) - 1) + 1):
@@ -116,7 +119,7 @@ def _merge_tenant(
 
 @dataclass
 class _Pool:
-    """Keys that share a limit of slots: by size, the best of each size first, and what each budget takes of it."""
+    """Keys that share a limit of slots: by size, best first, with the number that each budget takes of a size."""
 
     groups: list[tuple[int, NDArray[np.int64]]]
     limit: int
@@ -198,7 +201,7 @@ def _pool(keys: NDArray[np.int64], values: NDArray[np.float64], sizes: NDArray[n
     for k, start, stop in zip(distinct.tolist(), starts, np.append(starts, len(ranked))[1:], strict=True):
         if k <= limit:
             groups.append((k, ranked[start : min(stop, start + limit // k)]))
-    return _Pool(groups[::-1], limit)  # the smallest size last, so that it is the first to be handed out
+    return _Pool(groups[::-1], limit)  # the smallest size last: `_Pool.keys` then takes it first
 
 
 @njit(cache=True, nogil=True)
@@ -221,10 +224,10 @@ def _search(
     node_limit: int,
     chosen: NDArray[np.bool_],
 ) -> int:
-    """Depth-first search beside keys that are settled; 1: ``chosen`` beats the incumbent, 0: nothing does, -1: gave up.
+    """Search the undecided keys depth first; return 1: ``chosen`` beats the incumbent, 0: no set does, -1: limit hit.
 
-    ``profit`` is a key's value above its price. The bound of a node is the root's, less what its decisions gave
-    away: the profit of keys left out, the loss on keys taken. Of equal keys (a run) the first ones are taken.
+    ``profit`` is the value of a key above its price. The bound of a node is that of the root less the cost of its
+    decisions: the profit of keys left out, the loss on keys taken. Of equal keys (a run) the first are taken.
     """
     n = len(values)
     at = np.zeros(n + 1, dtype=np.int64)
@@ -309,7 +312,7 @@ def best_by_search(problem: Knapsack, incumbent: float) -> NDArray[np.int64] | N
     n = len(values)
     profit, bound = _priced(problem)
     slack = 1e-12 + 4.4e-16 * n
-    # To decide against a profit costs as much, which may be more than the bound has to give away.
+    # To decide against the sign of a profit costs as much; beyond the slack of the bound, the key is decided.
     open_ = np.flatnonzero(np.abs(profit) <= bound - incumbent + slack * bound)
     settled = profit > 0
     settled[open_] = False
@@ -319,7 +322,7 @@ def best_by_search(problem: Knapsack, incumbent: float) -> NDArray[np.int64] | N
     room = problem.room - settled_slots.astype(np.int64)
     if slots_used > slots or tokens_used > token_budget or (room < 0).any():
         return None
-    # The largest profits and losses first, so that the doubtful keys form a small tree at the end.
+    # The largest profits and losses first: the undecided keys form a small tree at the end.
     order = open_[np.lexsort([part[open_] for part in (tenants, cost, sizes, values, -np.abs(profit))])]
     values, sizes, cost, tenants = values[order], sizes[order], cost[order], tenants[order]
     profit, n = profit[order], len(order)
@@ -338,8 +341,8 @@ def best_by_search(problem: Knapsack, incumbent: float) -> NDArray[np.int64] | N
 
 
 def _priced(problem: Knapsack) -> tuple[NDArray[np.float64], float]:
-    """Value of each key above its price, and the bound of the whole problem at those prices."""
-    from scipy.optimize import linprog  # slow to import, and rarely needed
+    """Return the value of each key above its price, and the bound of the whole problem at these prices."""
+    from scipy.optimize import linprog  # slow to import, rarely needed
     from scipy.sparse import coo_array
 
     values, tenants, room = problem.values, problem.tenants, problem.room
@@ -347,14 +350,14 @@ def _priced(problem: Knapsack) -> tuple[NDArray[np.float64], float]:
     n = len(values)
     each = np.arange(n)
     rows = [np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64), tenants + 2]
-    # Every row is divided by its budget, and every key fits alone: all shares lie in 0..1.
+    # Each row is divided by its budget, and each key fits alone: all shares lie in 0..1.
     sizes = problem.sizes
     share = [sizes / problem.slots, problem.cost / tokens, sizes / np.maximum(room[tenants], 1)]
     matrix = coo_array(
         (np.concatenate(share), (np.concatenate(rows), np.tile(each, 3))), shape=(2 + len(room), n)
     ).tocsr()
-    # Interior points, which are faster here than the simplex.
-    solved = linprog(  # type: ignore[call-overload]  # scipy's stubs know no sparse matrix here, its documentation does
+    # The interior-point method is faster here than the simplex.
+    solved = linprog(  # type: ignore[call-overload]  # the stubs of scipy lack sparse matrices here
         -values,
         A_ub=matrix,
         b_ub=np.ones(2 + len(room)),

@@ -14,8 +14,8 @@ from planner.routing.validation import flags, index_vector, positive, rate_vecto
 __all__ = ["CAPACITY_RANGE", "MAX_SLOTS", "KeyInputs", "PlanOptions", "Problem"]
 
 CAPACITY_RANGE = (1e-6, 1e6)
-MAX_KEYS = 2**31 - 1  # positions are int32 while keys are sorted
-MAX_DESTINATIONS = 2**14  # the N-1 table takes their square
+MAX_KEYS = 2**31 - 1  # the sort keeps positions as int32
+MAX_DESTINATIONS = 2**14  # memory and time of the N-1 table grow with the square
 MAX_SLOTS = 2**62
 MAX_TENANTS = 2**24
 
@@ -129,7 +129,7 @@ class Problem:
         speeds = np.ones(fleet) if capacity is None else within("capacity", capacity, fleet, CAPACITY_RANGE)
         takes = np.ones(fleet, dtype=bool) if available is None else flags("available", available, fleet)
         if not takes.any():
-            raise ValueError(f"available: none of {fleet} destinations takes keys")
+            raise ValueError(f"available: none of {fleet} destinations is available")
         cold = None if cold_load is None else rate_vector("cold_load", cold_load, fleet)
         if cold is not None and not takes[cold > 0].all():
             at = int(np.argmax((cold > 0) & ~takes))
@@ -173,12 +173,12 @@ class Problem:
 
     @property
     def token_budget(self) -> float | None:
-        """KV tokens that the available destinations may keep warm together."""
+        """Sum of ``room`` over the available destinations, in KV tokens."""
         return None if self.room is None else as_float(exact_sum(self.room[self.available]))
 
     @property
     def tenant_count(self) -> int:
-        """T: as many as quotas or floors are given for, else as there are indices."""
+        """T: the length of the quotas or floors, else the highest tenant index + 1."""
         for limits in (self.tenant_quota, self.tenant_floor):
             if limits is not None:
                 return len(limits)
@@ -186,18 +186,18 @@ class Problem:
 
     @property
     def budget(self) -> int:
-        """The slots as an int64; a budget beyond it limits nothing."""
+        """The slots, clipped to an int64; a higher budget limits nothing."""
         return min(self.slots, MAX_SLOTS)
 
     @property
     def is_uniform(self) -> bool:
-        """All available destinations are equally fast."""
+        """Whether all available destinations have the same speed."""
         speeds = self.capacity[self.available]
         return bool(speeds.min() == speeds.max())
 
 
 def _check_load(total: int, capacity: NDArray[np.float64], available: NDArray[np.bool_]) -> None:
-    """Refuse a load that could not be added up, or not be divided by a capacity."""
+    """Refuse a load whose sum, or whose quotient by a capacity, overflows."""
     try:
         load = as_float(total)
     except OverflowError:
@@ -213,5 +213,5 @@ def _values(rates: NDArray[np.float64], prefix_tokens: NDArray[np.float64]) -> N
         values = rates * prefix_tokens
     if not np.isfinite(values).all():
         at = int(np.argmin(np.isfinite(values)))
-        raise ValueError(f"prefix_tokens[{at}] = {prefix_tokens[at]}: times its rate this overflows")
+        raise ValueError(f"prefix_tokens[{at}] = {prefix_tokens[at]}: the product with its rate overflows")
     return rate_vector("rates * prefix_tokens", values)

@@ -189,7 +189,7 @@ def test_a_policy_that_asks_for_what_it_does_not_look_at_is_refused():
     class Blind(Sticky):
         needs_cache = True
 
-    with pytest.raises(ValueError, match="needs the caches and looks at nothing"):
+    with pytest.raises(ValueError, match="needs_cache requires looks"):
         Blind().prepare(key_space(3), 2, [], COSTS)
 
     class Elsewhere(Sticky):

@@ -88,12 +88,12 @@ def test_a_destination_that_holds_nothing_may_be_left_out():
     assert (table.members.tolist(), table.backup.tolist()) == ([0], [1])
     assert with_destinations(table, [1, 0]).members.tolist() == [1]
     assert with_destinations(table, [1, 0]).imbalance == table.imbalance
-    with pytest.raises(ValueError, match="destination 1 is left out, and is a backup"):
+    with pytest.raises(ValueError, match="destination 1 is omitted, but is a backup"):
         with_destinations(table, [0, 2])
-    with pytest.raises(ValueError, match="destination 0 is left out, and is a member"):
+    with pytest.raises(ValueError, match="destination 0 is omitted, but is a member"):
         with_destinations(table, [1, 2])
     loaded = build_table([5.0], destinations=3, q_cap=9.0, slots=1, cold_load=[0.0, 1.0, 2.0])
-    with pytest.raises(ValueError, match=r"destination 2 is left out, and carries 2\.0 requests/s"):
+    with pytest.raises(ValueError, match=r"destination 2 is omitted, but carries 2\.0 requests/s"):
         with_destinations(loaded, [1, 0])
 
 
@@ -104,7 +104,7 @@ def test_a_destination_that_holds_nothing_may_be_left_out():
         ([0.5], "whole numbers"),
         ([0, 1, 3], r"positions\[2\] = 3: the table has 3 destinations"),
         ([0, 1, -1], r"positions\[2\] = -1"),
-        ([0, 1, 0], r"positions\[0\] = 0: the destination stands there twice"),
+        ([0, 1, 0], r"positions\[0\] = 0: the destination is given twice"),
     ],
 )
 def test_positions_that_cannot_be_used_are_named(table, positions, message):

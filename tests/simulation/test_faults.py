@@ -127,7 +127,7 @@ def test_bad_faults_are_refused_by_field_and_value(make, message):
 def test_switches_need_a_plan_and_an_order():
     table = build_table([1.0], destinations=2, q_cap=9.0, slots=2)
     trace = arrivals([0.0])
-    with pytest.raises(ValueError, match="policy 'flat-lb' has no plan"):
+    with pytest.raises(ValueError, match="policy 'flat-lb' uses no table"):
         replay(trace, policy="flat-lb", destinations=2, profile=PLAIN, switches=[PlanSwitch(1.0, table)])
     with pytest.raises(ValueError, match="in order of time"):
         replay(

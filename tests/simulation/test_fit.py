@@ -204,8 +204,8 @@ def test_progress_is_told_and_may_stop_the_fit():
         ([SweepPoint(1.0, 1.0), SweepPoint(1.0, 2.0)], {}, "at least two loads"),
         ([SweepPoint(1.0, 1.0), SweepPoint(2.0, float("nan"))], {}, r"points\[1\].p99_s = nan"),
         ([SweepPoint(1.0, 1.0), SweepPoint(2.0, 1.0)], {"destinations": 10**6}, "100 are needed"),
-        ([SweepPoint(1.0, 1.0)], {"trace": None}, "trace: needed"),
-        (iterations(BASE, 10), {}, "trace: belongs to the points of a sweep"),
+        ([SweepPoint(1.0, 1.0)], {"trace": None}, "trace: required"),
+        (iterations(BASE, 10), {}, "trace: only for the points of a sweep"),
     ],
 )
 def test_bad_sweeps_are_refused(points, options, message):

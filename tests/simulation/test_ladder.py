@@ -35,7 +35,7 @@ def test_order_of_the_loads_does_not_matter():
         ([], [], 1.0, "at least one load"),
         ([1.0], [1.0, 2.0], 1.0, "p99: expected shape"),
         ([1.0, -2.0], [1.0, 2.0], 1.0, r"loads\[1\] = -2.0"),
-        ([2.0, 2.0], [1.0, 2.0], 1.0, "2.0 is there twice"),
+        ([2.0, 2.0], [1.0, 2.0], 1.0, "2.0 is given twice"),
         ([2.0], [1.0], 0.0, "slo_s = 0.0"),
     ],
 )

@@ -39,13 +39,13 @@ if len(set(_names)) < len(_names):
 
 
 def _switch(rules: Mapping[int, Callable[..., Any]]) -> Callable[..., Any]:
-    """Compile ``code == 0 ? rules[0] : code == 1 ? rules[1] : ...`` as one function of one level."""
+    """Compile ``code == 0 ? rules[0] : code == 1 ? rules[1] : ...`` as one function without nested calls."""
     names: dict[str, Any] = {f"rule_{code}": rule for code, rule in rules.items()}
     lines = ["def pick(tables, signals, key, rng):"]
     for code in rules:
         lines += [f"    if tables.code == {code}:", f"        return rule_{code}(tables, signals, key, rng)"]
     lines.append(f"    return rule_{code}(tables, signals, key, rng)")
-    exec("\n".join(lines), names)  # noqa: S102 - of whole numbers alone; a chain of closures is compiled level by level
+    exec("\n".join(lines), names)  # noqa: S102 - the text holds whole numbers only; a chain of closures would compile level by level
     return njit(error_model="numpy", **UNCOUNTED)(names["pick"])
 
 
