@@ -83,7 +83,7 @@ def test_empty_optional_cells_are_not_measured_and_counted():
 
 
 def test_strict_repairs_nothing():
-    with pytest.raises(ImportProblem, match="Strict import repairs nothing") as caught:
+    with pytest.raises(ImportProblem, match="A strict import allows no repair") as caught:
         read("load_rps,p99_s\n2,1\n1,1\n", strict=True)
     assert (caught.value.code, caught.value.row, caught.value.field) == ("unsorted-rows", 2, "load_rps")
 
