@@ -16,7 +16,7 @@ from planner.models import Calibration, Fleet, Job, ServingProfile, Workload
 from planner.services import audit, jobs, rights, traces
 from planner.services.engines import engine_of
 from planner.simulation import calibrate
-from planner.simulation.calibration import DEFAULT_LOADS, MOST_TRIALS
+from planner.simulation.calibration import DEFAULT_LOADS, MAX_TRIALS
 from planner.simulation.knee import find_knee
 
 MOST_LOADS = 50
@@ -138,7 +138,7 @@ def order_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **
         fleet=fleet,
         kind=Job.Kind.CALIBRATE,
         subject_id=workload.pk,
-        total=len(order["loads"] or range(DEFAULT_LOADS)) + MOST_TRIALS,
+        total=len(order["loads"] or range(DEFAULT_LOADS)) + MAX_TRIALS,
         payload=order,
     )
     audit.record("calibration.ordered", acting_user=acting_user, fleet=fleet, subject=job, after=order)
@@ -157,7 +157,7 @@ def run_calibration(job: Job) -> None:
 
     def tell(what: str, done: int) -> None:
         text = (
-            f"{done} of {loads} loads" if what == "loads" else f"{loads} loads; W: {done} trials, {MOST_TRIALS} at most"
+            f"{done} of {loads} loads" if what == "loads" else f"{loads} loads; W: {done} trials, {MAX_TRIALS} at most"
         )
         if not jobs.progress(job, done if what == "loads" else loads + done, text):
             raise Stopped

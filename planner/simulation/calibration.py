@@ -19,12 +19,12 @@ from planner.simulation.replay import replay
 from planner.simulation.result import ReplayResult
 from planner.simulation.trace import Blocks, Trace
 
-__all__ = ["MOST_TRIALS", "CalibrationPoint", "CalibrationResult", "WarmPoint", "calibrate"]
+__all__ = ["MAX_TRIALS", "CalibrationPoint", "CalibrationResult", "WarmPoint", "calibrate"]
 
 DEFAULT_LOADS = 11
 # The bisection of W ends within 1% of what fits, so its trials are bounded however large the cache is.
 RESOLUTION = 100
-MOST_TRIALS = 2 + math.ceil(math.log2(RESOLUTION))
+MAX_TRIALS = 2 + math.ceil(math.log2(RESOLUTION))
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def calibrate(
     seed : int
         Seed of the arrivals and of the trials, >= 0.
     progress : callable, optional
-        Called with ``("loads", n)`` after n loads and ``("W", n)`` after n trials of W, at most `MOST_TRIALS`, and
+        Called with ``("loads", n)`` after n loads and ``("W", n)`` after n trials of W, at most `MAX_TRIALS`, and
         with n = 0 before each. An exception that it raises ends the calibration.
     checkpoint : callable, optional
         Called within each replay, see `replay`; an exception that it raises ends the calibration.

@@ -33,7 +33,7 @@ NEAR_END = 0.01
 # Root mean square of the errors (relative, or log ratios) above which a fit is refused: at 0.5 the typical latency is
 # 1.5 times the measured one, while fits to real engines reach 0.1.
 LARGEST_RMS = 0.5
-MOST_EVALUATIONS = 120
+MAX_EVALUATIONS = 120
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def fit_sweep(
         scale = float(np.exp(logs[0])), float(np.exp(logs[1]))
         if scale not in tried:
             if progress is not None:
-                progress(len(tried), MOST_EVALUATIONS + 2)  # two more at the end, in _refuse_flat
+                progress(len(tried), MAX_EVALUATIONS + 2)  # two more at the end, in _refuse_flat
             profile = _scaled(base, *scale)
             tried[scale] = [
                 _compare(row, sweep_point(part, row["load_rps"], profile, seed, checkpoint)) for row in measured
@@ -276,7 +276,7 @@ def fit_sweep(
         method="Nelder-Mead",
         bounds=[(-widest, widest)] * 2,
         options={
-            "maxfev": MOST_EVALUATIONS - len(tried), "xatol": 5e-4, "fatol": 1e-9, "initial_simplex": simplex,
+            "maxfev": MAX_EVALUATIONS - len(tried), "xatol": 5e-4, "fatol": 1e-9, "initial_simplex": simplex,
         },
     ).x  # fmt: skip
     count = sum(key.startswith("log_") for row in given(best) for key in row)

@@ -9,7 +9,7 @@ from planner.ingest import ImportProblem
 from planner.models import AuditEvent, Calibration, Job
 from planner.services import calibrations, fleets, jobs, measured_sweeps
 from planner.services.calibrations import open_calibration, order_calibration, simulate_calibration
-from planner.simulation.calibration import DEFAULT_LOADS, MOST_TRIALS
+from planner.simulation.calibration import DEFAULT_LOADS, MAX_TRIALS
 from planner.tasks import run_calibration
 from tests import factories as make
 
@@ -29,7 +29,7 @@ def order(cast, fleet, workload, **options):
 
 def test_an_ordered_calibration_is_the_one_that_is_computed_at_once(cast, fleet, workload):
     job = order(cast, fleet, workload, margin=0.7)
-    assert (job.kind, job.subject_id, job.total) == (Job.Kind.CALIBRATE, workload.pk, len(LOADS) + MOST_TRIALS)
+    assert (job.kind, job.subject_id, job.total) == (Job.Kind.CALIBRATE, workload.pk, len(LOADS) + MAX_TRIALS)
     assert open_calibration(workload) == job
     run_calibration(job.pk)
     job.refresh_from_db()
@@ -51,12 +51,12 @@ def test_progress_tells_loads_and_trials_of_w(cast, fleet, workload, monkeypatch
     job = order(cast, fleet, workload)
     run_calibration(job.pk)
     assert told[:4] == [(0, "0 of 3 loads"), (1, "1 of 3 loads"), (2, "2 of 3 loads"), (3, "3 of 3 loads")]
-    assert told[5] == (4, f"3 loads; W: 1 trials, {MOST_TRIALS} at most")
+    assert told[5] == (4, f"3 loads; W: 1 trials, {MAX_TRIALS} at most")
     assert max(done for done, _ in told) <= job.total
 
 
 def test_without_loads_the_job_counts_the_default_sweep(cast, fleet, workload):
-    assert order(cast, fleet, workload, loads=None).total == DEFAULT_LOADS + MOST_TRIALS
+    assert order(cast, fleet, workload, loads=None).total == DEFAULT_LOADS + MAX_TRIALS
 
 
 def test_a_calibration_that_is_delivered_twice_is_stored_once(cast, fleet, workload):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.simulation import EngineProfile, Trace, calibrate
-from planner.simulation.calibration import MOST_TRIALS, _largest_kept
+from planner.simulation.calibration import MAX_TRIALS, _largest_kept
 
 BLOCK = 16
 
@@ -147,7 +147,7 @@ def test_w_is_found_in_a_bounded_number_of_trials(most, kept):
 
     reported = []
     found, points, _ = _largest_kept(Step(), 0.95, lambda phase, done: reported.append(done))
-    assert len(points) == reported[-1] <= MOST_TRIALS
+    assert len(points) == reported[-1] <= MAX_TRIALS
     assert kept * most - max(1, most // 100) <= found <= kept * most
 
 
