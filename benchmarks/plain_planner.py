@@ -1,4 +1,4 @@
-"""Algorithm 1 in plain Python with ``heapq``: what the planner's times are compared with."""
+"""Algorithm 1 in plain Python with ``heapq``: the baseline of the planner's times."""
 
 from __future__ import annotations
 
@@ -8,10 +8,22 @@ from collections.abc import Iterable
 
 
 def plain_build(rates: list[float], destinations: int, q_cap: float, slots: int) -> list[list[int]]:
-    """Members of each admitted key, in descending rate; no backups and no figures.
+    """Return the members of each admitted key, in descending rate; no backups and no figures.
 
-    It does no more than it has to: keys are sized when they are met, and none after the last slot is gone. Where
-    few of many can be admitted, a heap selects them instead of a full sort.
+    The work is minimal: the loop sizes keys one by one and ends when the last slot is taken. Where few of many keys
+    can be admitted, a heap selects them instead of a full sort.
+
+    Parameters
+    ----------
+    rates : list of float
+        Requests/s of each key.
+    destinations, q_cap, slots
+        As in `planner.routing.build_table`.
+
+    Returns
+    -------
+    list of list of int
+        Ascending destinations of each admitted key.
     """
     admitted, sizes, used = [], [], 0
     for b in _descending(rates, slots, q_cap):

@@ -38,31 +38,10 @@ def warm_up(sender: Any = None, **_: Any) -> None:
     """
     if sender is not None and set(sender.app.amqp.queues.consume_from) == {"watch"}:
         return
-    import numpy as np
+    # Not at the top: every process imports this module, and only workers of other queues need the numerics.
+    from planner.warm_up import compile_kernels
 
-    from planner.analysis import available_tokens
-    from planner.routing import POLICIES, build_table, replan
-    from planner.simulation import PROFILES, replay
-    from planner.simulation.synthetic import synthetic_trace
-
-    table = build_table(np.array([3.0, 2.0, 1.0]), destinations=2, q_cap=2.0, slots=4)
-    replan(table, np.array([1.0, 2.0, 3.0]), q_cap=2.0, slots=4, max_imbalance_factor=1.0)
-    build_table(
-        np.array([3.0, 2.0, 1.0]),
-        destinations=2,
-        q_cap=2.0,
-        slots=2,
-        admission="density",
-        prefix_tokens=[1.0, 2.0, 3.0],
-        token_budget=3.0,
-        tenants=[0, 0, 1],
-        tenant_quota=[1, 1],
-    )
-    trace = synthetic_trace([3.0, 2.0, 1.0], requests=2, active_keys=3, load_rps=1.0, seed=1)
-    available_tokens(*trace.blocks, trace.prompt_tokens, trace.block_tokens)
-    profile = next(iter(PROFILES.values()))
-    for policy in POLICIES.values():
-        replay(trace, policy=policy, destinations=2, profile=profile, table=table if policy.needs_table else None)
+    compile_kernels()
 
 
 @worker_ready.connect

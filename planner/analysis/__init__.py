@@ -1,6 +1,6 @@
-"""What judges a workload and a replay: rate shape, reuse, confidence, fairness, the chain of hit rates, its curve.
+"""Statistics of workloads and replays: rate shape, reuse, confidence, fairness, hit rates and their curves.
 
-Pure; imports no other room.
+Pure; imports no other package of the project.
 """
 
 from planner.analysis.confidence import Interval, paired_difference, t_interval

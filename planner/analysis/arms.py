@@ -1,17 +1,17 @@
-"""Whether a canary may go on: its arm of the traffic against what it is to replace, by intervals and not by points.
+"""Judgement of a canary step: the canary arm against the incumbent arm, by intervals instead of point estimates.
 
-**Looks.** A step is judged again and again while its telemetry comes in, and an interval that is wrong once in twenty
-is wrong sooner or later when it is looked at every minute. So look ``k`` of a step gets ``6 / (pi k)^2`` of the step's
-5%: these shares add up to one (Basel), and by the union bound no comparison is wrong at any look of a step with a
-chance of more than 5%, half of it to either side. There are four comparisons, each with a 5% of its own; no correction
-is made among them, because all must be within to pass.
+**Looks.** A step is judged repeatedly while its telemetry arrives. An interval that is wrong once in twenty is wrong
+sooner or later when it is computed every minute. So look ``k`` of a step uses ``6 / (pi k)^2`` of the 5% of the step.
+These shares sum to one (Basel problem), and by the union bound each comparison is wrong at any look of a step with a
+chance of at most 5%, half of it on each side. There are four comparisons, each with its own 5%; no correction is made
+among them, because all must be within the limits for a pass.
 
-**What this does not see.** The intervals take requests to be independent. Requests that wait in one queue are not, so
-that the true chances are higher than these; the hold of a step, its least number of requests and the tolerances below
-are there for that. The arms share destinations and have different keys: a canary keeps the incumbent's queues in front
-of it, and its keys may have longer prompts. So a canary above a limit that the incumbent breaks by itself is held, not
-failed: those may be the incumbent's queues. It does not pass either: the monitor throws out what is above its limit.
-Being worse than the incumbent counts only beyond a tolerance.
+**Limits of the method.** The intervals assume independent requests. Requests in one queue are not independent, so the
+true chances of error are higher; the hold of a step, its minimum number of requests and the tolerances below allow for
+that. The arms share destinations and have different keys: a canary waits behind the queues of the incumbent, and its
+keys may have longer prompts. So a canary above a limit that the incumbent alone also breaks is inconclusive, not
+failed: the cause may be the queues of the incumbent. It does not pass either; the monitor ends a rollout above its
+limit. A canary that is worse than the incumbent counts only beyond a tolerance.
 """
 
 from __future__ import annotations
@@ -43,31 +43,32 @@ __all__ = [
 
 Outcome = Literal["pass", "fail", "inconclusive", "missing"]
 ALPHA = 0.05
-# By how much the p99 of a canary may be above the incumbent's, and how many times as often it may fail.
+# Tolerated excess of the p99 and of the error rate of a canary over the incumbent, as shares.
 P99_TOLERANCE = 0.2
 ERROR_TOLERANCE = 0.5
-# Of the limit: a difference of failures below it matters to nobody, however surely it is there.
+# Share of the limit of errors below which a difference does not count, even if it is significant.
 ERROR_MATTERS = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Arm:
-    """What one arm served.
+    """Requests that one arm served.
 
     Parameters
     ----------
     requests, errors : int
-        Requests, and how many of them failed.
+        Requests, and the failed requests among them.
     latency : LatencySketch
-        End to end, of the requests that were answered.
+        End-to-end latency of the answered requests.
     prompt_tokens, cached_tokens : int
+        Prompt tokens, and the cached tokens among them.
     per_destination : int64[R]
-        Requests that each destination was sent.
+        Requests sent to each destination.
 
     Raises
     ------
     ValueError
-        Naming what does not fit.
+        Naming the field and its value.
     """
 
     requests: int
@@ -86,24 +87,24 @@ class Arm:
 
     @property
     def hit_rate(self) -> float | None:
-        """Cached prompt tokens / prompt tokens; None without any."""
+        """Cached prompt tokens / prompt tokens; None without prompt tokens."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a canary must keep to.
+    """Limits of a canary.
 
     Parameters
     ----------
     p99_s : float
-        Seconds.
+        Highest p99 latency, seconds.
     error_rate : float
-        Share of requests that may fail. At 0 none may, and an arm without a failure passes.
+        Highest share of failed requests. At 0, an arm without a failure passes.
     imbalance : float
         Highest max/mean of requests over destinations, of both arms together.
     min_requests : int
-        Of each arm, before anything passes.
+        Minimum requests of each arm before a step may pass.
     """
 
     p99_s: float
@@ -121,13 +122,13 @@ class Share:
     high: float
 
     def as_dict(self) -> dict[str, float | None]:
-        """Return the figures; a share of nothing is None."""
+        """Return the figures; without requests the value is None."""
         return {"value": None if math.isnan(self.value) else self.value, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
 class Imbalance:
-    """Max/mean over destinations, for each unit of speed, with ends that hold for all destinations at once."""
+    """Max/mean over destinations per unit of speed, with an interval that holds for all destinations at once."""
 
     value: float
     low: float
@@ -149,7 +150,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict of a step with what it rests on; `numbers` is JSON-able."""
+    """The verdict of a step with its checks; `numbers` holds JSON values."""
 
     outcome: Outcome
     explanation: str
@@ -158,14 +159,27 @@ class Judged:
 
 
 def alpha_of_look(look: int, alpha: float = ALPHA) -> float:
-    """Return the chance of error of look 1, 2, ... of a step; over all looks they add up to ``alpha``."""
+    """Return the chance of error of look 1, 2, ... of a step; the sum over all looks is ``alpha``."""
     if look < 1:
         raise ValueError(f"look = {look}: expected 1 or more")
     return float(alpha * 6 / (math.pi * look) ** 2)
 
 
 def error_share(errors: int, requests: int, alpha: float) -> Share:
-    """Return the share of failed requests with its interval at ``1 - alpha``; of none at all 0 to 1."""
+    """Return the share of failed requests with its exact interval (Clopper and Pearson 1934).
+
+    Parameters
+    ----------
+    errors, requests : int
+        Failed requests, and all requests.
+    alpha : float
+        Chance of error of the interval, in (0, 1).
+
+    Returns
+    -------
+    Share
+        From 0 to 1 without requests.
+    """
     if requests == 0:
         return Share(math.nan, 0.0, 1.0)
     low, high = _exact(np.array([errors]), requests, alpha)
@@ -173,10 +187,24 @@ def error_share(errors: int, requests: int, alpha: float) -> Share:
 
 
 def more_errors(errors: int, requests: int, others: int, other_requests: int, ratio: float = 1.0) -> float:
-    """Return the p-value of "fails at most ``ratio`` times as often as the other".
+    """Return the p-value of the hypothesis "fails at most ``ratio`` times as often as the other".
 
-    Given the failures of both, those of the first are binomial (Przyborowski and Wilenski 1940); exact where failures
-    are rare, and on the safe side (too large) where they are not.
+    Given the failures of both, those of the first are binomial (Przyborowski and Wilenski 1940). The value is exact
+    where failures are rare, and conservative (too large) where they are not.
+
+    Parameters
+    ----------
+    errors, requests : int
+        Failed requests, and all requests, of the first.
+    others, other_requests : int
+        The same of the other.
+    ratio : float
+        Tolerated ratio of the error rates.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 1 without failures or without requests.
     """
     both = errors + others
     if both == 0 or requests == 0 or other_requests == 0:
@@ -186,16 +214,29 @@ def more_errors(errors: int, requests: int, others: int, other_requests: int, ra
 
 
 def fleet_imbalance(per_destination: ArrayLike, alpha: float, capacity: ArrayLike | None = None) -> Imbalance:
-    """Return max/mean of requests over destinations, each for its unit of speed.
+    """Return max/mean of requests over destinations, per unit of speed.
 
-    The interval is the largest over destinations of exact intervals of their shares, each at ``alpha / R``, so that
-    it holds for the busiest one whichever that is. A few hundred requests on thirty destinations are never even.
+    The interval is the maximum over destinations of exact intervals of their shares, each at ``alpha / R``. So it holds
+    for the busiest destination, whichever that is. A few hundred requests on thirty destinations are never even.
 
     Parameters
     ----------
     per_destination : int64[R]
+        Requests of each destination.
+    alpha : float
+        Chance of error of the interval, in (0, 1).
     capacity : float64[R], optional
         Relative speeds above 0; default 1.
+
+    Returns
+    -------
+    Imbalance
+        From 1 to infinity without requests.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
     """
     counts = whole("per_destination", per_destination)
     speeds = np.ones(len(counts)) if capacity is None else np.asarray(capacity, dtype=np.float64)
@@ -215,22 +256,31 @@ def fleet_imbalance(per_destination: ArrayLike, alpha: float, capacity: ArrayLik
 def judge(canary: Arm, incumbent: Arm, limits: Limits, *, look: int = 1, capacity: ArrayLike | None = None) -> Judged:
     """Judge a step of a canary.
 
-    1. ``fail`` where a comparison shows the canary outside: a lower end above its limit, or the canary worse than the
-       incumbent beyond the tolerance. The intervals hold for any number of requests, so that a canary which fails
-       every request is not kept until it has failed enough of them.
-    2. ``missing`` where either arm has fewer than ``min_requests``.
-    3. ``pass`` where every comparison is within by its upper end; the p99 also where its interval straddles the limit,
-       the incumbent is not shown to keep it either, and the upper end is within the tolerance of the incumbent's lower.
-    4. ``inconclusive`` otherwise. A higher hit rate is shown and decides nothing.
+    1. ``fail`` where a comparison shows the canary outside: the lower end of an interval is above its limit, or the
+    canary
+       is worse than the incumbent beyond the tolerance. The intervals hold for any number of requests, so a canary that
+       fails every request does not have to reach ``min_requests``.
+    2. ``missing`` where either arm has fewer than ``min_requests``. 3. ``pass`` where the upper end of every comparison
+    is within its limit. The p99 also passes where its interval contains
+       the limit, the incumbent is not shown to meet the limit either, and the upper end is within the tolerance of the
+       lower end of the incumbent.
+    4. ``inconclusive`` otherwise. The hit rate is shown and does not count.
 
     Parameters
     ----------
     canary, incumbent : Arm
-        Of the same time and the same R destinations.
+        Requests of the same time on the same R destinations.
+    limits : Limits
+        Limits of the canary.
     look : int
-        The how-manieth judgement of this step it is, from 1.
+        Number of this judgement of the step, from 1.
     capacity : float64[R], optional
         Relative speed of each destination.
+
+    Returns
+    -------
+    Judged
+        The outcome, its explanation, the checks and their numbers.
     """
     alpha = alpha_of_look(look)
     p99 = [arm.latency.quantile_interval(0.99, 1 - alpha) for arm in (canary, incumbent)]
@@ -279,7 +329,7 @@ def _together(checks: tuple[Check, ...], canary: Arm, incumbent: Arm, limits: Li
         if arm.requests < limits.min_requests
     ]
     if few:
-        return "missing", f"Too few requests yet: {' and '.join(few)}; {limits.min_requests:,} of each are wanted."
+        return "missing", f"Too few requests yet: {' and '.join(few)}; {limits.min_requests:,} of each are required."
     open_ones = [c.text for c in checks if c.outcome != "pass"]
     if open_ones:
         return "inconclusive", " ".join(open_ones)
@@ -294,11 +344,11 @@ def _p99(canary: QuantileInterval, incumbent: QuantileInterval, limit: float) ->
     if canary.high <= limit:
         return Check("p99", "pass", f"p99 {mine} is within {limit:g} s (incumbent {other}).")
     if canary.low > limit and incumbent.low > limit:
-        words = f"the incumbent {other} is so itself, on the same destinations"
+        words = f"so is the incumbent, {other}, on the same destinations"
         return Check("p99", "inconclusive", f"p99 {mine} is above the limit of {limit:g} s; {words}.")
     if canary.low > limit:
         return Check("p99", "fail", f"p99 {mine} is above the limit of {limit:g} s (incumbent {other}).")
-    # Where the incumbent is shown to keep the limit, so must the canary be.
+    # Where the incumbent is shown to meet the limit, the canary must meet it too.
     if incumbent.high > limit and canary.high <= (1 + P99_TOLERANCE) * incumbent.low:
         words = f"not shown to be within {limit:g} s nor above it, and no worse than the incumbent's {other}"
         return Check("p99", "pass", f"p99 {mine} is {words}.")
@@ -331,7 +381,7 @@ def _balance(together: Imbalance, incumbent: Imbalance, limit: float) -> Check:
 
 
 def _exact(counts: NDArray[np.int64], total: int, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Clopper-Pearson ends of each count out of a total."""
+    """Return the Clopper-Pearson interval of each count out of a total."""
     k = counts.astype(np.float64)
     with np.errstate(invalid="ignore"):
         low = np.where(k == 0, 0.0, betaincinv(np.maximum(k, 1), total - k + 1, alpha / 2))

@@ -1,4 +1,4 @@
-"""Arguments of this room, checked: an error names the argument and the first bad index."""
+"""Checks of arguments of this package; an error names the argument and the first bad index."""
 
 from __future__ import annotations
 
@@ -9,7 +9,21 @@ __all__ = ["refuse", "whole"]
 
 
 def whole(name: str, values: ArrayLike, least: int = 0) -> NDArray[np.int64]:
-    """Return whole numbers of at least `least` as int64[n], contiguous.
+    """Return a vector of whole numbers, contiguous.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in error messages.
+    values : array_like
+        The vector to check.
+    least : int
+        Lowest value.
+
+    Returns
+    -------
+    int64[n]
+        The values.
 
     Raises
     ------
@@ -27,7 +41,24 @@ def whole(name: str, values: ArrayLike, least: int = 0) -> NDArray[np.int64]:
 
 
 def refuse(name: str, values: NDArray[np.generic], bad: NDArray[np.bool_], want: str) -> None:
-    """Raise ValueError for the first bad value, if there is one."""
+    """Raise ValueError for the first bad value, if there is one.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in the message.
+    values : array[n]
+        The values.
+    bad : bool[n]
+        Whether each value is bad.
+    want : str
+        The expected value, in words.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the first bad index, its value and the expectation.
+    """
     if bad.any():
         at = int(np.argmax(bad))
         raise ValueError(f"{name}[{at}] = {values[at]}: expected {want}")

@@ -1,4 +1,4 @@
-"""Intervals of confidence over seeds: Student's t for a mean, and for paired differences."""
+"""Confidence intervals over seeds: Student's t for a mean, and for paired differences."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Interval:
     ----------
     mean : float
     half_width : float or None
-        None with a single value: one seed says nothing about spread.
+        None with a single value, which has no spread.
     n : int
-        Values.
+        Number of values.
     confidence : float
+        Confidence level, in (0, 1).
     """
 
     mean: float
@@ -46,7 +47,7 @@ class Interval:
         return self.half_width is not None and abs(self.mean) > self.half_width
 
     def as_dict(self) -> dict[str, float | int | bool | None]:
-        """Return every figure as plain JSON-able values."""
+        """Return every figure as JSON values."""
         return asdict(self) | {"low": self.low, "high": self.high, "excludes_zero": self.excludes_zero}
 
 
@@ -60,6 +61,11 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     confidence : float
         In (0, 1).
 
+    Returns
+    -------
+    Interval
+        Mean and half width.
+
     Raises
     ------
     ValueError
@@ -71,13 +77,20 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
 def paired_difference(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> Interval:
     """Return the mean of ``a - b``, pair by pair, with its t interval.
 
-    Pairing removes what both runs of a seed share (their arrivals), so it sees smaller differences than two
-    separate intervals do.
+    Pairing removes the variance that both runs of a seed share (their arrivals), so the interval is narrower than
+    those of two separate means.
 
     Parameters
     ----------
     a, b : float64[n]
         Values of the same seeds in the same order, finite, n >= 1.
+    confidence : float
+        In (0, 1).
+
+    Returns
+    -------
+    Interval
+        Mean and half width of the differences.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Hit rate over time, and how deep and how long it dips after a fault or a switch of plans."""
+"""Hit rate over time, and the depth and duration of its dip after a fault or a switch of plans."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from planner.analysis.checks import refuse
 
 __all__ = ["Dip", "HitCurve", "dip", "hit_curve"]
 
-# A curve is back when it stays back for so many bins: a single one may be luck.
+# Number of consecutive bins that must be back at the level: a single bin may be chance.
 HOLD = 2
-# Closer to the level before than this is as good as there, whatever the noise.
+# Within this distance of the level before, a bin counts as back, whatever the noise.
 LEAST_WITHIN = 0.02
 
 
@@ -27,6 +27,7 @@ class HitCurve:
     start_s, width_s : float
         Bin ``i`` covers ``[start_s + i * width_s, start_s + (i + 1) * width_s)``.
     requests, prompt_tokens, cached_tokens : int64[b]
+        Sums of each bin.
     """
 
     start_s: float
@@ -49,25 +50,25 @@ class HitCurve:
 
 @dataclass(frozen=True)
 class Dip:
-    """What an event did to the hit rate; a figure that is not known is None.
+    """Effect of an event on the hit rate; an unknown figure is None.
 
     Attributes
     ----------
     at_s : float
-        When it happened.
+        Time of the event, seconds.
     before : float or None
         Hit rate of the window before, token-weighted; None when no request arrived in it.
     within : float or None
-        How near to ``before`` counts as back.
+        Distance from ``before`` within which a bin counts as back.
     lowest : float or None
         Lowest bin from the event until the curve is back.
     depth_points : float or None
         ``100 * (before - lowest)``, at least 0.
     duration_s : float or None
-        From the event until the start of the first bin from which on the curve stays back. 0 when it never left;
-        None when it did not return.
+        Seconds from the event to the start of the first bin from which on the curve is back. 0 without a dip; None
+        when the curve did not return.
     censored : bool
-        It did not return before the end: the duration is longer than ``seen_s``.
+        Whether the curve did not return before the end; the duration is then longer than ``seen_s``.
     seen_s : float
         Seconds from the event to the end of the curve.
     """
@@ -89,16 +90,22 @@ class Dip:
 def hit_curve(arrival_s: ArrayLike, prompt_tokens: ArrayLike, cached_tokens: ArrayLike, *, bins: int = 60) -> HitCurve:
     """Return the hit rate over time in at most ``bins`` bins from second 0 on.
 
-    The width is a power of two of seconds, so that the curves of several seeds at one load share their bins, or can
-    be brought to the same ones by adding neighbours.
+    The width is a power of two of seconds: the curves of several seeds at one load then have the same bins, or get
+    them by adding neighbours.
 
     Parameters
     ----------
     arrival_s : float64[n]
         Finite seconds >= 0, in any order.
     prompt_tokens, cached_tokens : int64[n]
+        Prompt tokens of each request, and the cached tokens among them.
     bins : int
-        At least 1; between half of them and all are used.
+        At least 1; the curve has between half of this number and all.
+
+    Returns
+    -------
+    HitCurve
+        Sums of each bin.
 
     Raises
     ------
@@ -131,28 +138,34 @@ def dip(
     until_s: float | None = None,
     within: float | None = None,
 ) -> Dip:
-    """Measure what an event did to the hit rate.
+    """Measure the effect of an event on the hit rate.
 
     The level before is that of the whole bins in ``[from_s, at_s)``. The curve is back at the first bin from which on
-    `HOLD` bins in a row are at least the level before minus ``within``. Bins without requests are passed over.
+    `HOLD` consecutive bins are at least the level before minus ``within``. Bins without requests do not count.
 
     Parameters
     ----------
     curve : HitCurve
+        Hit rate over time.
     at_s : float
-        When it happened; the bin in which it lies counts as after.
+        Time of the event, seconds; its bin counts as after.
     from_s : float
-        Start of the window before: leave the warm-up out.
+        Start of the window before, seconds; the end of the warm-up.
     until_s : float, optional
-        End of what is looked at (the next event); by default the end of the curve.
+        End of the window after (the next event), seconds; by default the end of the curve.
     within : float, optional
-        Hit rate as a share. By default twice the standard deviation of the bins before, at least .02: what the curve
-        did by itself is no dip.
+        Distance within which a bin counts as back, as a share. By default twice the standard deviation of the bins
+        before, at least .02, so that normal variation is no dip.
+
+    Returns
+    -------
+    Dip
+        Depth and duration.
 
     Raises
     ------
     ValueError
-        When `at_s` is no finite number or `within` is below 0.
+        When ``at_s`` is not a finite number or ``within`` is below 0.
     """
     if not np.isfinite(at_s):
         raise ValueError(f"at_s = {at_s}: expected a finite time")
@@ -178,7 +191,7 @@ def dip(
 
 
 def _back(low: NDArray[np.bool_]) -> int | None:
-    """Index of the bin at which the curve is back; 0 when it never left, None when it does not return."""
+    """Return the index of the bin at which the curve is back; 0 without a dip, None when it does not return."""
     if not low.any():
         return 0
     for at in range(int(np.argmax(low)) + 1, len(low) - HOLD + 1):

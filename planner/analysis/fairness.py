@@ -1,4 +1,4 @@
-"""How evenly tenants are served: hit rate and latency of each, the worst of them, and Jain's index over all."""
+"""Fairness among tenants: hit rate and latency of each, the worst of them, and the index of Jain over all."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ from planner.analysis.checks import refuse, whole
 
 __all__ = ["MIN_REQUESTS_P99", "PerTenant", "jain_index", "per_tenant"]
 
-# Below a hundred requests the 99th percentile is the largest of them, which says nothing about a tail.
+# Below a hundred requests the 99th percentile is the maximum, which is no measure of a tail.
 MIN_REQUESTS_P99 = 100
 
 
 def jain_index(values: ArrayLike) -> float:
     """Return Jain's fairness index, (sum x)^2 / (n sum x^2) (Jain, Chiu, Hawe 1984, DEC-TR-301).
 
-    1 when all have the same, 1/n when one has everything. Of no values at all it is NaN; of values that are all 0 it
-    is 1.0, for all have the same.
+    1 when all values are equal (all 0 included), 1/n when one value holds the total; NaN without values.
 
     Parameters
     ----------
     values : float64[n]
-        What each one gets, finite, >= 0, in any unit: the index does not change with it.
+        Value of each member, finite, >= 0, in any unit: the index does not depend on it.
+
+    Returns
+    -------
+    float
+        In [1/n, 1].
 
     Raises
     ------
     ValueError
-        Naming the first bad index; NaN is bad, so leave out first who has no value.
+        Naming the first bad index; NaN is bad, so remove members without a value first.
     """
     given = np.asarray(values, dtype=np.float64)
     if given.ndim != 1:
@@ -46,21 +50,22 @@ def jain_index(values: ArrayLike) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PerTenant:
-    """Figures of ``T`` tenants; what a tenant has no value for is NaN.
+    """Figures of ``T`` tenants; a missing value is NaN.
 
     Attributes
     ----------
     requests, unserved : int64[T]
-        Requests that were served, which all figures are of; and those that were not (their latency is NaN).
+        Served requests, over which all figures are computed; and requests that were not served (latency NaN).
     prompt_tokens : int64[T]
-        Of the served requests.
+        Prompt tokens of the served requests.
     hit_rate, request_hit_rate : float64[T]
         Cached / prompt tokens; share of requests that found at least one token. NaN without a served request.
     p50_s, p99_s : float64[T]
         End-to-end latency in seconds; ``p99_s`` is NaN below ``min_requests`` served requests.
     min_requests : int
+        Served requests from which on a tenant has a p99.
     without_tenant : int
-        Requests of no known tenant (index -1): in none of the figures.
+        Requests without a known tenant (index -1); no figure counts them.
     """
 
     requests: NDArray[np.int64]
@@ -75,7 +80,7 @@ class PerTenant:
 
     @property
     def has_p99(self) -> NDArray[np.bool_]:
-        """Which tenants have requests enough for a p99; bool[T]."""
+        """Whether each tenant has enough requests for a p99; bool[T]."""
         return self.requests >= self.min_requests
 
     @property
@@ -90,9 +95,9 @@ class PerTenant:
 
     @property
     def worst_ratio(self) -> float | None:
-        """Highest p99 of a tenant / median of the tenants' p99: how much worse than usual the worst-served one is.
+        """Highest p99 of a tenant / median p99 over tenants.
 
-        The median counts every tenant once, however large, so that one large tenant is not its own measure. None
+        The median counts every tenant once, large or small, so that one large tenant does not set the median. None
         when no tenant has a p99 or the median is 0.
         """
         if self.worst is None:
@@ -128,14 +133,20 @@ def per_tenant(
     Parameters
     ----------
     tenant_of_request : int64[n]
-        Index of each request's tenant; -1 where it is not known (counted).
+        Tenant of each request; -1 where it is not known (counted).
     prompt_tokens, cached_tokens : int64[n]
+        Prompt tokens of each request, and the cached tokens among them.
     latency_s : float64[n]
         Seconds, >= 0; NaN for a request that was not served (counted).
     tenants : int, optional
-        How many there are; by default the highest index + 1.
+        T; by default the highest index + 1.
     min_requests : int
         Served requests from which on a tenant has a p99; at least 1.
+
+    Returns
+    -------
+    PerTenant
+        Figures of each tenant.
 
     Raises
     ------
@@ -182,9 +193,9 @@ def per_tenant(
 def _percentiles(
     of: NDArray[np.int64], latency: NDArray[np.float64], requests: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """p50 and p99 of each tenant."""
+    """Return p50 and p99 of each tenant."""
     found = np.full((2, len(requests)), np.nan)
-    # Numbers of 16 bits are sorted digit by digit, several times faster.
+    # numpy sorts 16-bit numbers by radix, several times faster.
     small = of.astype(np.uint16) if len(requests) <= 1 << 16 else of
     grouped = latency[np.argsort(small, kind="stable")]
     ends = np.cumsum(requests)

@@ -1,8 +1,8 @@
-"""Latencies as counts in fixed logarithmic buckets: what routers send, and what is added up over routers and windows.
+"""Latencies as counts in fixed logarithmic buckets, which routers send and which add up over routers and windows.
 
 Bucket ``i`` counts the latencies in ``(g^(i-1), g^i]`` seconds with ``g = 1.02``, so that every latency in it is within
-1% of the bucket's middle ``2 g^i / (g + 1)`` (Masson, Rim and Lee, "DDSketch", VLDB 2019). The layout never adapts to
-the data: the sketch of two windows together is the sum of their counts, in whatever order they come.
+1% of the middle of the bucket, ``2 g^i / (g + 1)`` (Masson, Rim and Lee, "DDSketch", VLDB 2019). The layout does not
+depend on the data: the sketch of two windows together is the sum of their counts, in any order.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ __all__ = ["FORMAT", "GROWTH", "LARGEST_S", "SMALLEST_S", "LatencySketch", "Quan
 FORMAT = "cacheroute.sketch/1"
 GROWTH = 1.02
 RELATIVE_ERROR = (GROWTH - 1) / (GROWTH + 1)  # 0.0099
-# What is counted: shorter latencies are "zero", longer ones (11 days) are no latencies.
+# Range of the buckets: shorter latencies count as "zero", longer ones (11 days) are refused.
 SMALLEST_S, LARGEST_S = 1e-6, 1e6
 _LOG = math.log(GROWTH)
 FIRST = math.floor(math.log(SMALLEST_S) / _LOG) + 1  # -697: the bucket that holds the smallest
 LAST = math.ceil(math.log(LARGEST_S) / _LOG)  # 698
-# Of a bucket of one sketch: sums of thousands of sketches stay exact.
-MOST_COUNT = 10**12
+# Highest count of a bucket of one sketch: sums of thousands of sketches stay exact.
+MAX_COUNT = 10**12
 _UPPER = GROWTH ** np.arange(FIRST, LAST + 1, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class QuantileInterval:
-    """A quantile with an interval that holds whatever the distribution is.
+    """A quantile with an interval that holds for every distribution.
 
     Attributes
     ----------
     value : float
         Seconds; the middle of the bucket of the order statistic ``ceil(q n)``, NaN without a value.
     low : float
-        Lower end in seconds, 0 where even the smallest value says nothing.
+        Lower end in seconds, 0 where even the smallest value is no lower bound.
     high : float
-        Upper end in seconds, infinite where the largest value is no upper bound: of a p99 at 95% with fewer than
+        Upper end in seconds, infinite where the largest value is no upper bound: for a p99 at 95% with fewer than
         368 values.
     n : int
-        Values.
+        Number of values.
     q, confidence : float
+        Quantile and confidence level, in (0, 1).
     """
 
     value: float
@@ -59,7 +60,7 @@ class QuantileInterval:
     confidence: float
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """Return the figures as JSON has them: what does not exist is None."""
+        """Return the figures as JSON values; a missing figure is None."""
         found = {"value": self.value, "low": self.low, "high": self.high}
         return {k: v if math.isfinite(v) else None for k, v in found.items()} | {"n": self.n}
 
@@ -73,7 +74,7 @@ class LatencySketch:
     zero : int
         Latencies from 0 to ``SMALLEST_S``.
     counts : int64[LAST - FIRST + 1]
-        Of the buckets ``FIRST`` to ``LAST``; read-only.
+        Counts of the buckets ``FIRST`` to ``LAST``; read-only.
     """
 
     zero: int
@@ -88,7 +89,7 @@ class LatencySketch:
 
     @classmethod
     def empty(cls) -> LatencySketch:
-        """Nothing counted."""
+        """Return a sketch without values."""
         return cls(0, np.zeros(LAST - FIRST + 1, dtype=np.int64))
 
     @classmethod
@@ -99,6 +100,11 @@ class LatencySketch:
         ----------
         seconds : float64[n]
             Finite, from 0 to ``LARGEST_S``.
+
+        Returns
+        -------
+        LatencySketch
+            Their counts.
 
         Raises
         ------
@@ -111,25 +117,27 @@ class LatencySketch:
         refuse("seconds", values, ~np.isfinite(values) | (values < 0), "a finite time >= 0")
         refuse("seconds", values, values > LARGEST_S, f"at most {LARGEST_S:g}")
         positive = values[values > SMALLEST_S]
-        # By the edges themselves: a logarithm that is rounded would put a latency at an edge to either side.
+        # Compared with the edges: a rounded logarithm could put a latency at an edge into either bucket.
         at = np.searchsorted(_UPPER, positive, side="left")
         counts = np.bincount(np.minimum(at, len(_UPPER) - 1), minlength=len(_UPPER))
         return cls(int(len(values) - len(positive)), counts)
 
     @classmethod
     def from_payload(cls, payload: Any) -> LatencySketch:
-        """Read what `as_payload` writes, from whoever sent it.
+        """Read the JSON of `as_payload` from an untrusted sender.
 
         Raises
         ------
         ValueError
-            Saying what is wrong: another format, a name that is not known, a bucket outside ``FIRST`` to ``LAST``, a
-            count that is not a whole number from 0 to ``MOST_COUNT``.
+            For another format, an unknown name, a bucket outside ``FIRST`` to ``LAST``, or a count that is not a whole
+            number from 0 to ``MAX_COUNT``.
         """
         if not isinstance(payload, dict):
             raise ValueError(f"expected a sketch as an object, got {type(payload).__name__}")
         if unknown := set(payload) - {"format", "zero", "buckets"}:
-            raise ValueError(f"{min(map(str, unknown))[:40]!r} is no part of a sketch: format, zero and buckets are")
+            raise ValueError(
+                f"{min(map(str, unknown))[:40]!r} is not a field of a sketch; expected format, zero and buckets"
+            )
         if payload.get("format") != FORMAT:
             raise ValueError(f"format: expected {FORMAT!r}")
         buckets = payload.get("buckets", {})
@@ -188,16 +196,16 @@ class LatencySketch:
         _share("q", q)
         each_side = (1 - _share("confidence", confidence)) / 2
         n = self.n
-        # The largest rank whose value is above the quantile with a chance of at most `each_side` ...
+        # The highest rank whose value is above the quantile with a chance of at most `each_side` ...
         below = _largest(n, lambda rank: at_most(rank - 1, n, q) <= each_side)
-        # ... and the smallest whose value is below it with no higher chance.
+        # ... and the lowest rank whose value is below it with no higher chance.
         above = 1 + _largest(n, lambda rank: at_most(rank - 1, n, q) < 1 - each_side)
         low = self._edges(below)[0] if below >= 1 else 0.0
         high = self._edges(above)[1] if above <= n else math.inf
         return QuantileInterval(self.quantile(q), low, high, n, q, confidence)
 
     def _at(self, rank: int) -> int:
-        """Index into ``counts`` of the value of that rank, counted from 1; -1 for "zero"."""
+        """Return the index into ``counts`` of the value of a rank, counted from 1; -1 for "zero"."""
         if rank <= self.zero:
             return -1
         return int(np.searchsorted(np.cumsum(self.counts), rank - self.zero, side="left"))
@@ -212,7 +220,7 @@ class LatencySketch:
 
 
 def merge(sketches: Iterable[LatencySketch]) -> LatencySketch:
-    """Return the sketch of all values together; of none, an empty one."""
+    """Return the sketch of all values together; an empty one without sketches."""
     zero, counts = 0, np.zeros(LAST - FIRST + 1, dtype=np.int64)
     for sketch in sketches:
         zero += sketch.zero
@@ -221,14 +229,27 @@ def merge(sketches: Iterable[LatencySketch]) -> LatencySketch:
 
 
 def at_most(k: int, n: int, p: float) -> float:
-    """Return the chance that a binomial ``(n, p)`` count is at most ``k``."""
+    """Return the chance that a binomial ``(n, p)`` count is at most ``k``.
+
+    Parameters
+    ----------
+    k, n : int
+        Count, and number of trials.
+    p : float
+        Chance of success of a trial, in [0, 1].
+
+    Returns
+    -------
+    float
+        In [0, 1].
+    """
     if k < 0:
         return 0.0
     return 1.0 if k >= n else float(betainc(n - k, k + 1, 1 - p))
 
 
 def _largest(n: int, holds: Any) -> int:
-    """The largest rank from 1 to n for which a statement holds that holds up to some rank; 0 when for none."""
+    """Return the highest rank from 1 to n for which a monotone statement holds; 0 when it holds for none."""
     low, high = 0, n
     while low < high:
         middle = (low + high + 1) // 2
@@ -248,15 +269,15 @@ def _share(name: str, value: float, *, closed: bool = False) -> float:
 def _bucket(name: Any) -> int:
     text = str(name)
     digits = text.removeprefix("-")
-    # One spelling for each: "7" and "07" would be two buckets of one place.
+    # One spelling for each bucket: "7" and "07" would be the same bucket.
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 4 and str(int(text)) == text):
-        raise ValueError(f"buckets: {text[:40]!r} is no whole number")
+        raise ValueError(f"buckets: {text[:40]!r} is not a whole number")
     if not FIRST <= int(text) <= LAST:
         raise ValueError(f"buckets: {text} is outside {FIRST} to {LAST}")
     return int(text)
 
 
 def _count(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_COUNT:
-        raise ValueError(f"{name}: expected a whole number from 0 to {MOST_COUNT:,}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+        raise ValueError(f"{name}: expected a whole number from 0 to {MAX_COUNT:,}")
     return value

@@ -1,4 +1,4 @@
-"""From what a trace offers to what was served: the hit rate that is available, planned and delivered."""
+"""The chain of hit rates of a trace: available, planned and delivered."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["HitChain", "available_tokens", "hit_chain"]
 
 @dataclass(frozen=True)
 class HitChain:
-    """Cached prompt tokens as shares of all prompt tokens; each is None where it cannot be known.
+    """Cached prompt tokens as shares of all prompt tokens; an unknown share is None.
 
     Attributes
     ----------
     available : float or None
-        What one cache that never evicts and sees every request would have found. None without prompt tokens.
+        Share that one cache without eviction, which sees every request, would find. None without prompt tokens.
     planned : float or None
-        The part of that on requests of the table's admitted keys: what the table could keep. None without a table.
+        The part of ``available`` on requests of admitted keys of the table. None without a table.
     delivered : float or None
-        What was served from caches.
+        Share that was served from caches.
     delivered_planned : float or None
-        The part of ``delivered`` on requests of admitted keys; the rest was found by chance on cold ones.
+        The part of ``delivered`` on requests of admitted keys; the rest was found by chance for cold keys.
     """
 
     available: float | None
@@ -42,7 +42,7 @@ class HitChain:
 def available_tokens(
     offsets: ArrayLike, ids: ArrayLike, prompt_tokens: ArrayLike, block_tokens: int
 ) -> NDArray[np.int64]:
-    """Return the prompt tokens of each request that one unlimited cache would have found, int64[n].
+    """Return the prompt tokens of each request that one unlimited cache would find.
 
     The cache sees every request in the order given and never evicts. A hit is the longest leading run of blocks that
     an earlier request had, and at most ``(tokens - 1) // block_tokens`` full blocks: the last token is always
@@ -59,6 +59,11 @@ def available_tokens(
         At least 1 each.
     block_tokens : int
         Tokens in a full block, at least 1.
+
+    Returns
+    -------
+    int64[n]
+        Tokens of each request.
 
     Raises
     ------
@@ -94,11 +99,16 @@ def hit_chain(
     Parameters
     ----------
     available : int64[n]
-        As `available_tokens` gives, of the requests that count (after the warm-up, served).
+        Result of `available_tokens` for the requests that count (served, after the warm-up).
     prompt_tokens, cached_tokens : int64[n]
-        Of the same requests.
+        Prompt tokens of the same requests, and the cached tokens among them.
     admitted : bool[n], optional
-        Which of them are of keys that the routing table admits.
+        Whether the key of each request is admitted by the routing table.
+
+    Returns
+    -------
+    HitChain
+        The shares.
 
     Raises
     ------
@@ -125,7 +135,7 @@ def hit_chain(
 def _runs_by_mark(
     offsets: NDArray[np.int64], ids: NDArray[np.int64], prompt: NDArray[np.int64], block: int, numbers: int
 ) -> NDArray[np.int64]:
-    """Leading runs in blocks, of ids that are small enough to be marked one by one."""
+    """Return the leading runs in blocks, for ids that are small enough for an array of marks."""
     seen = np.zeros(numbers, dtype=np.bool_)
     runs = np.zeros(len(prompt), dtype=np.int64)
     for request in range(len(prompt)):
@@ -141,7 +151,7 @@ def _runs_by_mark(
 
 @njit(cache=True)
 def _place(table: NDArray[np.int64], number: np.int64) -> np.int64:
-    """Where the number is in an open hash table of a power of two, or where it belongs."""
+    """Return the place of a number in an open hash table whose size is a power of two; present or not."""
     mask = len(table) - 1
     mixed = np.uint64(number) * np.uint64(0x9E3779B97F4A7C15)
     at = np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(mask))
@@ -154,7 +164,7 @@ def _place(table: NDArray[np.int64], number: np.int64) -> np.int64:
 def _runs_by_hash(
     offsets: NDArray[np.int64], ids: NDArray[np.int64], prompt: NDArray[np.int64], block: int
 ) -> NDArray[np.int64]:
-    """As `_runs_by_mark`, of any ids."""
+    """Return the same as `_runs_by_mark`, for any ids."""
     table = np.full(1024, -1, dtype=np.int64)
     held = 0
     runs = np.zeros(len(prompt), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""How much of a trace's prompts could be reused at all: the hit rate of one unlimited cache."""
+"""The reuse that the prompts of a trace allow: the hit rate of one unlimited cache."""
 
 from __future__ import annotations
 
@@ -21,19 +21,24 @@ class _Csr(Protocol):
 
 
 class PromptBlocks(Protocol):
-    """The part of a trace that reuse depends on."""
+    """The part of a trace on which reuse depends."""
 
     @property
-    def blocks(self) -> _Csr: ...
+    def blocks(self) -> _Csr:
+        """Chained block ids of each prompt, in compressed sparse rows."""
+
     @property
-    def prompt_tokens(self) -> NDArray[np.int64]: ...
+    def prompt_tokens(self) -> NDArray[np.int64]:
+        """Length of each prompt; int64[n]."""
+
     @property
-    def block_tokens(self) -> int: ...
+    def block_tokens(self) -> int:
+        """Tokens in a full block."""
 
 
 @dataclass(frozen=True)
 class AvailableHit:
-    """What an unlimited cache in front of the whole trace, in order of arrival, would have found.
+    """Hits of one unlimited cache over the whole trace, in order of arrival.
 
     Attributes
     ----------
@@ -42,8 +47,9 @@ class AvailableHit:
     request_hit_rate : float
         Share of requests that find at least one block.
     prompt_tokens, cached_tokens : int
+        Sums over all requests.
     distinct_blocks, recurring_blocks : int
-        Different blocks, and those that occur more than once.
+        Distinct blocks, and the blocks among them that occur more than once.
     """
 
     hit_rate: float
@@ -59,14 +65,19 @@ class AvailableHit:
 
 
 def reuse(trace: PromptBlocks) -> AvailableHit:
-    """Measure the reuse that a trace offers.
+    """Measure the reuse that a trace allows.
 
-    What counts as a hit: see `available_tokens`. Rates are 0.0 for an empty trace.
+    `available_tokens` defines a hit. Rates are 0.0 for an empty trace.
 
     Parameters
     ----------
     trace : Trace
         Anything with ``blocks`` (offsets int64[n + 1], ids), ``prompt_tokens`` int64[n] and ``block_tokens``.
+
+    Returns
+    -------
+    AvailableHit
+        Hit rates and block counts.
     """
     _, counts = np.unique(trace.blocks.ids, return_counts=True)
     cached = available_tokens(trace.blocks.offsets, trace.blocks.ids, trace.prompt_tokens, trace.block_tokens)

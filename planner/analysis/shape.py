@@ -1,4 +1,4 @@
-"""The shape of a rate vector: how far the load is concentrated on few keys."""
+"""The shape of a rate vector: the concentration of the load on few keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RateShape:
     total_rps : float
         Requests/s of all keys.
     gini : float
-        0 when all keys are equal, towards 1 when one key has everything.
+        0 when all keys are equal, near 1 when one key has the whole rate.
     top_4pct_share : float
         Share of the rate on the busiest 4% of keys (their number rounded up).
     largest_share : float

@@ -1,4 +1,4 @@
-"""What a switch from one routing table to another touches: keys, rate, and how cold it starts."""
+"""The effect of a switch from one routing table to another: keys, rate, and cold requests at the start."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["Homes", "Switch", "cold_rate_at", "cooling_time", "switch"]
 
 
 class Homes(NamedTuple):
-    """Where a table keeps its keys warm.
+    """Destinations where a table keeps its keys warm.
 
     Attributes
     ----------
     keys : int64[A]
-        Distinct indices into the rates; -1 for a key that the rates do not know.
+        Distinct indices into the rates; -1 for a key without a rate.
     offsets : int64[A + 1]
         ``members[offsets[i]:offsets[i + 1]]`` are the destinations of ``keys[i]``, each once.
     members : int64[sum k]
-        Destinations, named alike in both tables, >= 0.
+        Destinations, with the same indices in both tables, >= 0.
     """
 
     keys: ArrayLike
@@ -38,12 +38,12 @@ class Switch:
     Attributes
     ----------
     gained, lost, moved : int64[]
-        Indices of keys that only the new table keeps warm, that only the old one does, and that both do with other
-        destinations; ascending.
+        Indices of keys that only the new table keeps warm, that only the old table keeps warm, and that both keep
+        warm on different destinations; ascending.
     gone : int
-        Keys of the old table that the rates do not know: nothing is lost with them as far as one knows.
+        Keys of the old table without a rate; they count as no loss.
     cold_keys : int64[P]
-        For each pair of key and destination that the new table has and the old one has not, the key.
+        The key of each (key, destination) pair that the new table has and the old table lacks.
     cold_rates : float64[P]
         Requests/s that reach that pair: the rate of the key over its destinations, equally.
     rewarm_tokens : int or None
@@ -62,16 +62,21 @@ class Switch:
 def switch(new: Homes, old: Homes, rates: ArrayLike, *, prefix_tokens: ArrayLike | None = None) -> Switch:
     """Compare two tables key by key.
 
-    What Flat-LB happens to have cached is not counted as warm: a key that the new table gains starts cold.
+    Prefixes that Flat-LB cached by chance do not count as warm: a key that the new table gains starts cold.
 
     Parameters
     ----------
     new, old : Homes
-        Flat-LB has none.
+        Warm keys of both tables; empty for Flat-LB.
     rates : float64[B]
         Requests/s, finite, >= 0.
     prefix_tokens : int64[B], optional
         Prompt tokens that the requests of a key share.
+
+    Returns
+    -------
+    Switch
+        Keys, cold rates and tokens.
 
     Raises
     ------
@@ -107,7 +112,7 @@ def switch(new: Homes, old: Homes, rates: ArrayLike, *, prefix_tokens: ArrayLike
 
 
 def _pairs(name: str, homes: Homes, keys: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-    """Key and destination of each pair of a known key, these keys, and how many are unknown."""
+    """Return key and destination of each pair of a known key, the known keys, and the number of unknown keys."""
     key, offsets = whole(f"{name}.keys", homes.keys, -1), whole(f"{name}.offsets", homes.offsets)
     members = whole(f"{name}.members", homes.members)
     refuse(f"{name}.keys", key, key >= keys, f"below {keys}")
@@ -121,10 +126,10 @@ def _pairs(name: str, homes: Homes, keys: int) -> tuple[NDArray[np.int64], NDArr
 
 
 def cold_rate_at(cold_rates: ArrayLike, after_s: float) -> float:
-    """Requests/s that still find a cold destination so long after the switch, expected.
+    """Return the expected requests/s that still find a cold destination ``after_s`` seconds after the switch.
 
-    First order: a pair is warm from its first request on, requests of a pair arrive at random (Poisson), and nothing
-    is evicted. A pair of rate r is then still cold with probability ``exp(-r t)``, and the sum is that of
+    First order: a pair is warm from its first request on, requests of a pair arrive at random (Poisson), without
+    eviction. A pair of rate r is then still cold with probability ``exp(-r t)``, and the sum is that of
     ``r exp(-r t)``.
     """
     rate = np.asarray(cold_rates, dtype=np.float64)
@@ -132,7 +137,7 @@ def cold_rate_at(cold_rates: ArrayLike, after_s: float) -> float:
 
 
 def cooling_time(cold_rates: ArrayLike, left: float) -> float:
-    """Seconds until `cold_rate_at` is down to the share ``left`` of its start; 0.0 when nothing starts cold.
+    """Return the seconds until `cold_rate_at` falls to the share ``left`` of its start; 0.0 without cold pairs.
 
     Raises
     ------
@@ -145,7 +150,7 @@ def cooling_time(cold_rates: ArrayLike, left: float) -> float:
     wanted = left * float(rate.sum())
     if wanted <= 0:
         return 0.0
-    # The sum falls steadily, and no slower than its slowest pair alone.
+    # The sum falls monotonically, and no slower than the slowest pair alone.
     low, high = 0.0, -float(np.log(left)) / float(rate[rate > 0].min())
     for _ in range(60):
         middle = (low + high) / 2

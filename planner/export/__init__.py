@@ -1,0 +1,1 @@
+"""Export of routing tables to data planes."""

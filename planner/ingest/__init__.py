@@ -1,4 +1,4 @@
-"""Outside formats in, workloads out: every fault named by file, row and field, every repair counted."""
+"""Import of workloads: every fault names file, row and field, and every repair is counted."""
 
 from planner.ingest.common import ImportedWorkload, ImportProblem, Notice
 from planner.ingest.formats import FORMATS, detect_format, read_workload

@@ -1,15 +1,14 @@
-"""What every importer returns, and how it refuses: problems, notices, and the imported workload."""
+"""Types of every importer: problems, notices, and the imported workload."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from planner.simulation.trace import Trace
+from planner.simulation.trace import Trace
 
 __all__ = [
     "MAX_KEY_CHARS",
@@ -24,7 +23,7 @@ __all__ = [
 ]
 
 MAX_KEY_CHARS = 512
-# No context window comes near this; above it sums of lengths could leave int64.
+# Far above every context window; higher lengths could overflow sums in int64.
 MAX_TOKENS = 2**31 - 1
 _EXCERPT_CHARS = 80
 
@@ -39,24 +38,24 @@ def excerpt(value: object) -> str:
 
 
 class ImportProblem(Exception):
-    """A file that cannot be imported, and where it goes wrong.
+    """A fault of a file that cannot be imported, with its place.
 
-    ``str(problem)`` is one sentence for people that already names file, row and field; the attributes
-    say the same to programs.
+    ``str(problem)`` is one sentence that names file, row and field; the attributes hold the same for programs.
 
     Attributes
     ----------
     code : str
-        Stable word for the kind of fault, such as ``not-finite`` or ``duplicate-key``.
+        Stable name of the kind of fault, such as ``not-finite`` or ``duplicate-key``.
     message : str
-        The fault alone, without its place.
+        The fault, without its place.
     file : str
+        Name of the file.
     row : int or None
         Line number in the (decompressed) file, from 1; of a record over several lines, its first.
     field : str or None
         Column or JSON field.
     value : str or None
-        At most 80 characters of what was found.
+        At most 80 characters of the bad value.
     """
 
     def __init__(
@@ -86,11 +85,11 @@ class ImportProblem(Exception):
         return f"{', '.join(place)}: {self.message}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Task results are pickled; keyword-only arguments need the help.
+        # Task results are pickled, and pickle does not pass keyword-only arguments.
         return (_rebuild, (self.code, self.message, self.file, self.row, self.field, self.value))
 
     def as_dict(self) -> dict[str, str | int | None]:
-        """Return the fields as JSON-ready values; ``detail`` is the whole sentence."""
+        """Return the fields as JSON values; ``detail`` is the whole sentence."""
         return {
             "code": self.code,
             "detail": str(self),
@@ -110,9 +109,9 @@ def _rebuild(
 
 @dataclass(frozen=True)
 class Notice:
-    """A documented repair or a warning, shown beside the imported workload.
+    """A documented repair or a warning, shown with the imported workload.
 
-    ``count`` is how often it applied, ``first_row`` the first line it applied to (None: the whole file).
+    ``count`` is the number of occurrences, ``first_row`` the line of the first one (None: the whole file).
     """
 
     code: str
@@ -121,7 +120,7 @@ class Notice:
     first_row: int | None = None
 
     def as_dict(self) -> dict[str, str | int | None]:
-        """Return the fields as JSON-ready values."""
+        """Return the fields as JSON values."""
         return {
             "code": self.code,
             "count": self.count,
@@ -131,7 +130,7 @@ class Notice:
 
 
 class Notices:
-    """Collects notices by code, in the order in which they first occurred."""
+    """Notices by code, in the order of their first occurrence."""
 
     def __init__(self, file: str, *, strict: bool) -> None:
         self._file = file
@@ -140,7 +139,19 @@ class Notices:
         self._count: dict[str, int] = {}
 
     def note(self, code: str, message: str, *, row: int | None = None, count: int = 1) -> None:
-        """Count a warning; the message and row of the first one stand."""
+        """Count a warning; the message and row of the first occurrence are kept.
+
+        Parameters
+        ----------
+        code : str
+            Stable name of the kind of warning.
+        message : str
+            One sentence for people.
+        row : int, optional
+            Line number in the file, from 1.
+        count : int
+            Number of occurrences.
+        """
         if code not in self._first:
             self._first[code] = message, row
         self._count[code] = self._count.get(code, 0) + count
@@ -150,13 +161,26 @@ class Notices:
     ) -> None:
         """Count a repair of the data.
 
+        Parameters
+        ----------
+        code : str
+            Stable name of the kind of repair.
+        message : str
+            One sentence for people.
+        row : int, optional
+            Line number in the file, from 1.
+        field : str, optional
+            Column or JSON field.
+        count : int
+            Number of occurrences.
+
         Raises
         ------
         ImportProblem
-            In strict mode, where nothing is repaired.
+            In strict mode, which allows no repair.
         """
         if self._strict:
-            message = f"{message} Strict import repairs nothing."
+            message = f"{message} A strict import allows no repair."
             raise ImportProblem(code, message, file=self._file, row=row, field=field)
         self.note(code, message, row=row, count=count)
 
@@ -167,7 +191,7 @@ class Notices:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Settings that every format's reader receives; each uses those that concern it."""
+    """Settings of all readers; each reader uses the ones that apply to its format."""
 
     key_depth: int = 2
     block_tokens: int = 512
@@ -185,7 +209,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class ImportedWorkload:
-    """What a file says about traffic: the rate of each key and, where it has them, the requests.
+    """Traffic of a file: the rate of each key and, where the file has them, the requests.
 
     Attributes
     ----------
@@ -196,22 +220,23 @@ class ImportedWorkload:
     rates : float64[B]
         Requests per second of each key, finite, >= 0.
     tenants : list of str, length B, or None
-        Tenant of each key ("" where a row names none); None when the format has no tenants.
+        Tenant of each key ("" where a row has none); None when the format has no tenants.
     trace : Trace or None
         The requests, for formats that hold them.
     window_s : float
-        Seconds of traffic that the rates were measured over; 0.0 where the file states rates itself.
+        Seconds of traffic over which the rates were measured; 0.0 where the file states rates.
     requests : int
-        Requests in the file; 0 where the file states rates itself.
+        Requests in the file; 0 where the file states rates.
     rows : int
-        Data rows read, without header and blank lines.
+        Data rows, without header and blank lines.
     notices : list of Notice
         Repairs and warnings, each counted.
     parameters : dict
-        Reader settings that shaped the result, JSON-ready: enough to read the file to the same result.
+        Reader settings as JSON values; with them the same file gives the same result.
     source_name : str
+        Name of the file.
     source_sha256 : str
-        Hex digest of the file's bytes as given (compressed, if it was).
+        Hex digest of the bytes of the file as given, compressed or not.
     source_bytes : int
         Length of the file as given.
     prefix_tokens : int64[B] or None
@@ -235,7 +260,7 @@ class ImportedWorkload:
 
 
 def dominant_key(weights: NDArray[np.float64] | NDArray[np.int64]) -> tuple[int, float] | None:
-    """Return (index, share) of the key that carries more than half of the total, if one does."""
+    """Return (index, share) of the key with more than half of the total, or None."""
     total = float(weights.sum())
     if total <= 0:
         return None

@@ -1,4 +1,4 @@
-"""The known formats, how one is told from another, and the one function that reads any of them."""
+"""The known formats, their detection, and one function that reads all of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _DEFAULTS = ReadOptions()
 
 
 class Format(NamedTuple):
-    """One outside format: what it holds, how its first line is told, how it is read."""
+    """One format: its content, a test of its first line, and its reader."""
 
     holds: str
     recognise: Callable[[str], bool]
     read: Callable[[TextSource, ReadOptions], ImportedWorkload]
 
 
-# A new format is one module and one line here. `auto` asks in this order.
+# A new format is one module and one line here. `auto` tests in this order.
 FORMATS: dict[str, Format] = {
     mooncake.NAME: Format(
         "JSON Lines of timestamp, input_length, output_length, hash_ids", mooncake.recognise, mooncake.read
@@ -36,7 +36,7 @@ FORMATS: dict[str, Format] = {
 
 
 def detect_format(name: str, head: str) -> str:
-    """Return the format of a file from its first line that is not blank; the name only serves messages.
+    """Return the format of a file from its first line that is not blank; the name appears in messages only.
 
     Raises
     ------
@@ -74,22 +74,27 @@ def read_workload(
     name : str, optional
         File name to show in problems.
     format : str
-        A name in ``FORMATS``, or ``auto`` to go by the first line.
+        A name in ``FORMATS``, or ``auto`` to detect it from the first line.
     key_depth : int
-        Traces with prompt blocks: how many leading blocks make the routing key.
+        For traces with prompt blocks: number of leading blocks in the routing key.
     block_tokens : int
-        Traces with prompt blocks: tokens in a block.
+        For traces with prompt blocks: tokens in a block.
     strict : bool
-        Repair nothing; every repair becomes a problem.
+        Allow no repair; every repair becomes a problem.
     max_keys, max_bytes, max_requests, max_blocks : int
         Limits that bound memory and time; ``max_bytes`` counts decompressed bytes.
+
+    Returns
+    -------
+    ImportedWorkload
+        Keys, rates and, where the file has them, requests.
 
     Raises
     ------
     ImportProblem
-        Anything wrong with the file; names file, row and field.
+        For every fault of the file; names file, row and field.
     ValueError
-        A setting that is not a positive whole number.
+        For a setting that is not a positive whole number.
     """
     options = ReadOptions(
         key_depth=key_depth,

@@ -42,21 +42,21 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def recognise(first_line: str) -> bool:
-    """Say whether the first line looks like a request of this format (one of its fields is enough)."""
+    """Return whether the first line looks like a request of this format (one of its fields is enough)."""
     if not first_line.lstrip().startswith("{"):
         return False
     try:
         record = json.loads(first_line)
     except (ValueError, RecursionError):
-        return True  # reading it says what is wrong, and where
+        return True  # the reader reports the fault with its place
     return any(field in record for field in FIELDS)
 
 
 def read(source: TextSource, options: ReadOptions) -> ImportedWorkload:
     """Read a trace; memory grows with requests and blocks (8 bytes a block), which are limited.
 
-    ``rates`` are requests of the key / ``window_s``, and ``window_s`` is last arrival - first arrival.
-    Arrivals are counted from the first one, whose timestamp is kept as ``parameters["origin_ms"]``.
+    ``rates`` are requests of the key / ``window_s``, and ``window_s`` is last arrival - first arrival. Arrivals count
+    from the first one, whose timestamp is ``parameters["origin_ms"]``.
 
     Repairs (problems when ``options.strict``): arrivals out of order are sorted, equal ones in file order
     (``unsorted``); an ``output_length`` of 0 counts as 1, since an engine always produces a first token
@@ -80,7 +80,7 @@ class _Reader:
         self.options = options
         self.notices = Notices(source.name, strict=options.strict)
         self.decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=self._constant)
-        self.constants: list[str] = []  # bare NaN and Infinity met in the current line
+        self.constants: list[str] = []  # bare NaN and Infinity in the current line
         self.key_of: dict[tuple[int, ...], int] = {}
         self.row_of, self.line_hash = array("q"), array("q")
         self.stamp_ms = array("d")
@@ -106,7 +106,7 @@ class _Reader:
         try:
             record = self.decoder.decode(line)
         except _RepeatedField as exc:
-            message = "the field stands twice in one object."
+            message = "the field occurs twice in one object."
             raise self.source.problem("repeated-field", message, row=row, field=str(exc), value=line) from exc
         except (ValueError, RecursionError) as exc:
             reason = exc.msg if isinstance(exc, json.JSONDecodeError) else type(exc).__name__
@@ -192,7 +192,7 @@ class _Reader:
             code = "does-not-tile"
             message = (
                 f"{len(ids):,} block ids for {prompt:,} tokens, {-(-prompt // size):,} expected with blocks of "
-                f"{size:,} tokens (another block size is set by block_tokens)."
+                f"{size:,} tokens (block_tokens sets the block size)."
             )
         elif min(ids) < 0:
             code, message = "negative", "a block id is negative."
@@ -213,7 +213,7 @@ class _Reader:
                 message = f"more than {self.options.max_keys:,} keys, the limit set."
                 raise self.source.problem("too-many-keys", message, row=row, field="hash_ids")
             if len(head) > 20 and len(_key_name(head)) > MAX_KEY_CHARS:
-                message = f"the key's name is over {MAX_KEY_CHARS} characters; take a smaller key depth."
+                message = f"the key's name is over {MAX_KEY_CHARS} characters; use a smaller key depth."
                 raise self.source.problem("key-too-long", message, row=row, field="hash_ids", value=_key_name(head))
         return index
 
@@ -281,13 +281,13 @@ class _Reader:
             self.notices.note("duplicate-rows", message, row=row, count=int(repeated.sum()))
 
     def _note_broken_chains(self, blocks: Blocks, rows: NDArray[np.int64]) -> None:
-        """Warn of block ids that follow different blocks: then equal ids do not mean equal prefixes."""
+        """Warn of block ids that follow different blocks: equal ids then do not mean equal prefixes."""
         offsets, ids = blocks
         before = np.empty_like(ids)
         before[1:] = ids[:-1]
         before[offsets[:-1]] = -1
         place = ids
-        if int(ids.max()) > 4 * len(ids):  # sparse ids: number them closely, so that the table stays small
+        if int(ids.max()) > 4 * len(ids):  # sparse ids: number them densely, so that the table stays small
             place = np.unique(ids, return_inverse=True)[1]
         usual = np.empty(int(place.max()) + 1, dtype=np.int64)
         usual[place] = before

@@ -1,4 +1,4 @@
-"""``rates-csv``: a table of keys and their rates, the least a planner needs.
+"""``rates-csv``: a table of keys and their rates, the minimal input of a plan.
 
 A header names the columns, in any order: ``key`` and ``rate`` (requests per second, >= 0), optionally
 ``tenant`` and ``prefix_tokens`` (whole tokens of the prompt prefix that the key's requests share).
@@ -24,7 +24,7 @@ OPTIONAL = ("tenant", "prefix_tokens")
 
 
 def recognise(first_line: str) -> bool:
-    """Say whether the first line looks like this format's header (one required column is enough)."""
+    """Return whether the first line looks like a header of this format (one required column is enough)."""
     try:
         columns = next(csv.reader([first_line]), [])
     except csv.Error:
@@ -33,7 +33,7 @@ def recognise(first_line: str) -> bool:
 
 
 def read(source: TextSource, options: ReadOptions) -> ImportedWorkload:
-    """Read the whole table; memory grows with the number of keys only.
+    """Read the whole table; memory grows only with the number of keys.
 
     Repairs (problems when ``options.strict``): an empty tenant stays "" (``empty-tenant``). Warnings:
     ``extra-columns``, ``blank-lines``, ``one-key-dominates``, ``no-traffic``.
@@ -132,7 +132,7 @@ def _columns(source: TextSource, header: tuple[int, list[str]], notices: Notices
     wanted = "key, rate and optionally tenant, prefix_tokens"
     for name in REQUIRED + OPTIONAL:
         if names.count(name) > 1:
-            message = f"column {name} stands {names.count(name)} times; found {found}, wanted {wanted}."
+            message = f"column {name} occurs {names.count(name)} times; found {found}, wanted {wanted}."
             raise source.problem("wrong-columns", message, row=row, field=name)
     missing = [name for name in REQUIRED if name not in names]
     if missing:

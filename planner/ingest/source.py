@@ -1,4 +1,4 @@
-"""Open a text file of any size as lines: streamed, hashed, decompressed and decoded on the way."""
+"""Open a text file of any size as lines: streamed, hashed, decompressed and decoded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le", "UTF-16 (little-endian)"),
     (codecs.BOM_UTF16_BE, "utf-16-be", "UTF-16 (big-endian)"),
 )
-# Only to say what a refused file is.
+# Only for the message about a refused file.
 _BINARY_KINDS = (
     (b"PK\x03\x04", "a zip archive or spreadsheet"),
     (b"PAR1", "a Parquet file"),
@@ -42,7 +42,7 @@ _BINARY_KINDS = (
 
 
 class _HashedReader:
-    """The raw bytes, counted and hashed as they are read, with the first chunk given back."""
+    """Reader of raw bytes that counts and hashes them; `head` is the first chunk."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw
@@ -76,11 +76,11 @@ class TextSource:
     Attributes
     ----------
     name : str
-        The file's name as shown to people.
+        Name of the file in messages.
     notices : list of Notice
-        What had to be said about the encoding.
+        Notices about the encoding.
     sha256, length : str, int
-        Hex digest and bytes of the file as given; complete once all lines were read.
+        Hex digest and number of bytes of the file as given; complete after the last line.
     """
 
     def __init__(self, raw: BinaryIO, name: str, max_bytes: int) -> None:
@@ -98,16 +98,35 @@ class TextSource:
 
     @property
     def sha256(self) -> str:
+        """Hex digest of the bytes read so far."""
         return self._reader.digest.hexdigest()
 
     @property
     def length(self) -> int:
+        """Number of bytes read so far."""
         return self._reader.length
 
     def problem(
         self, code: str, message: str, *, row: int | None = None, field: str | None = None, value: object = None
     ) -> ImportProblem:
-        """Return (not raise) a problem of this file."""
+        """Return (not raise) a problem of this file.
+
+        Parameters
+        ----------
+        code, message : str
+            Stable name of the kind of fault, and one sentence for people.
+        row : int, optional
+            Line number in the decompressed file, from 1.
+        field : str, optional
+            Column or JSON field.
+        value : object, optional
+            The bad value.
+
+        Returns
+        -------
+        ImportProblem
+            The problem with the name of this file.
+        """
         return ImportProblem(code, message, file=self.name, row=row, field=field, value=value)
 
     def __iter__(self) -> Iterator[str]:
@@ -116,7 +135,7 @@ class TextSource:
         yield from self._lines
 
     def first_line(self) -> str:
-        """Return the first line that is not blank without consuming it; "" when there is none near the front."""
+        """Return the first line that is not blank without consuming it; "" without such a line near the front."""
         held = 0
         while len(self._peeked) < _PEEK_LINES and held < _PEEK_CHARACTERS:
             line = next(self._lines, None)
@@ -129,7 +148,7 @@ class TextSource:
         return ""
 
     def _few_blanks(self, lines: Iterator[str]) -> Iterator[str]:
-        """Pass lines on; a small compressed file could otherwise hold hours of blank ones."""
+        """Yield the lines; refuse long runs of blank lines, which a small compressed file can hold."""
         blank = 0
         for row, line in enumerate(lines, start=1):
             blank = blank + 1 if line.isspace() else 0
@@ -178,7 +197,7 @@ class TextSource:
 
     @staticmethod
     def _with_end(chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Add an empty last chunk: the decoder's word that nothing more comes."""
+        """Add an empty last chunk, which tells the decoder that the input ends."""
         yield from chunks
         yield b""
 
@@ -189,7 +208,7 @@ class TextSource:
         for bom, encoding, label in _BOMS:
             if head.startswith(bom):
                 if encoding == "utf-8":
-                    message = "A UTF-8 byte order mark at the front was left out."
+                    message = "A UTF-8 byte order mark at the front was removed."
                     self.notices.append(Notice("byte-order-mark", 1, message, 1))
                 else:
                     message = f"{label} text was converted, by its byte order mark."
@@ -221,24 +240,29 @@ class TextSource:
 def open_text(
     file: str | os.PathLike[str] | BinaryIO, name: str | None = None, *, max_bytes: int = MAX_BYTES
 ) -> Iterator[TextSource]:
-    """Open a file as lines of text, with memory bounded by a few MiB whatever the file's size.
+    """Open a file as lines of text, with a few MiB of memory for any size of the file.
 
-    gzip is told by its first two bytes. UTF-8 is expected; a byte order mark is left out, UTF-16 with one is
+    The first two bytes identify gzip. UTF-8 is expected; a byte order mark is removed, UTF-16 with a byte order mark is
     converted, each with a notice.
 
     Parameters
     ----------
     file : path or binary file
-        A file object is read from where it stands and left open.
+        A file object is read from its current position and left open.
     name : str, optional
         Name to show; by default the path's last part, or the object's ``name``.
     max_bytes : int
-        Limit on the decompressed length, against files that unpack without end.
+        Limit on the decompressed length, against decompression bombs.
+
+    Yields
+    ------
+    TextSource
+        The lines of the file.
 
     Raises
     ------
     ImportProblem
-        Here or while reading lines: ``cannot-read``, ``not-gzip``, ``corrupt-gzip``, ``too-large``,
+        Here or while lines are read: ``cannot-read``, ``not-gzip``, ``corrupt-gzip``, ``too-large``,
         ``not-text``, ``line-too-long`` (16 Mi characters).
     """
     if isinstance(file, str | os.PathLike):

@@ -1,9 +1,9 @@
-"""A measured load sweep of one destination, as CSV: what a load generator saw at each load, and how W was found.
+"""A measured load sweep of one destination, as CSV: figures of a load generator at each load, and trials of W.
 
 A header names the columns, in any order. ``load_rps`` and ``p99_s`` are required. Optional at each load: ``p50_s``,
 ``p95_s``, ``ttft_p99_s`` (seconds), ``hit_rate``, ``busy_share`` (shares), ``requests`` (a whole number), and of a mean
-iteration ``prefill_tokens``, ``decodes``, ``context_tokens``, ``iteration_s`` (what engine constants are fitted to).
-``prefixes`` and ``kept_share`` are trials of W: that many warm prefixes under cold traffic, and the share of their
+iteration ``prefill_tokens``, ``decodes``, ``context_tokens``, ``iteration_s`` (input of a fit of engine constants).
+``prefixes`` and ``kept_share`` are trials of W: a number of warm prefixes under cold traffic, and the share of their
 tokens that stayed cached. A row holds a load, a trial of W, or both; an optional cell may be empty.
 """
 
@@ -28,7 +28,7 @@ SHARES = ("hit_rate", "busy_share", "kept_share")
 WHOLE = ("requests", "prefixes")
 AMOUNTS = ("prefill_tokens", "decodes", "context_tokens")
 WARM = ("prefixes", "kept_share")
-# The columns of a mean iteration; one without the others tells nothing.
+# The columns of a mean iteration; one of them requires the others.
 ITERATION = (*AMOUNTS, "iteration_s")
 COLUMNS = (
     *("load_rps", "p50_s", "p95_s", "p99_s", "ttft_p99_s", "hit_rate", "requests", "busy_share"),
@@ -38,23 +38,23 @@ COLUMNS = (
 RISING = ("p50_s", "p95_s", "p99_s")
 MAX_ROWS = 1_000
 LARGEST = {"load_rps": 1e6, **dict.fromkeys(SECONDS, 86_400.0), **dict.fromkeys(SHARES, 1.0)}
-MOST = float(2**31 - 1)
+MAX_VALUE = float(2**31 - 1)
 
 
 @dataclass(frozen=True)
 class ImportedSweep:
-    """What a file says of one destination.
+    """Figures of one destination from a file.
 
     Attributes
     ----------
     points : list of dict
-        Figures of each load, by column, in rising order of ``load_rps``; a cell that was empty is left out.
+        Figures of each load, by column, in rising order of ``load_rps``; empty cells are omitted.
     warm_points : list of dict
         ``prefixes`` and ``kept_share`` of each trial, in rising order of ``prefixes``.
     notices : list of Notice
         Repairs and warnings, each counted.
     source_name, source_sha256, source_bytes
-        The file as given.
+        Name, hex digest and length of the file as given.
     """
 
     points: list[dict[str, float]] = field(repr=False)
@@ -70,9 +70,25 @@ def read_sweep(
 ) -> ImportedSweep:
     """Read a measured sweep from a path or a binary file; plain or gzip-compressed.
 
-    Commas separate the columns; a header without any whose columns are separated by semicolons or tabs is read so
-    (``delimiter``). Repairs (problems when ``strict``): loads or trials that do not rise are sorted
-    (``unsorted-rows``). Warnings: ``extra-columns``, ``blank-lines``, ``empty-cells``.
+    Commas separate the columns. A header without commas may use semicolons or tabs (``delimiter``). Repairs (problems
+    when ``strict``): loads or trials that do not rise are sorted (``unsorted-rows``). Warnings: ``extra-columns``,
+    ``blank-lines``, ``empty-cells``.
+
+    Parameters
+    ----------
+    file : path or binary file
+        Read once from front to back; a file object is left open.
+    name : str, optional
+        File name to show in problems.
+    strict : bool
+        Allow no repair; every repair becomes a problem.
+    max_bytes : int
+        Limit on the decompressed length.
+
+    Returns
+    -------
+    ImportedSweep
+        Points and trials.
 
     Raises
     ------
@@ -148,7 +164,7 @@ def _columns(source: TextSource, header: tuple[int, list[str]], notices: Notices
     wanted = f"{', '.join(REQUIRED)} and optionally {', '.join(c for c in COLUMNS if c not in REQUIRED)}"
     for name in COLUMNS:
         if names.count(name) > 1:
-            message = f"column {name} stands {names.count(name)} times; found {found}."
+            message = f"column {name} occurs {names.count(name)} times; found {found}."
             raise source.problem("wrong-columns", message, row=row, field=name)
     for name in REQUIRED:
         if name not in names:
@@ -170,13 +186,13 @@ def _columns(source: TextSource, header: tuple[int, list[str]], notices: Notices
 def _values(
     source: TextSource, row: int, columns: dict[str, int], cells: list[str], notices: Notices
 ) -> dict[str, float]:
-    """The numbers of a row by column; empty cells are left out."""
+    """Return the numbers of a row by column, without empty cells."""
     values = {name: _number(source, row, name, cells[at]) for name, at in columns.items() if cells[at].strip()}
     has_load, has_trial = any(name in values for name in COLUMNS if name not in WARM), any(n in values for n in WARM)
     for name in columns:
-        # A row of a load needs no trial, nor the other way round; gaps within either are worth a word.
+        # A row may hold a load or a trial alone; a gap within either gets a notice.
         if name not in values and name not in REQUIRED and (has_trial if name in WARM else has_load):
-            notices.note("empty-cells", "Empty cells were taken as not measured.", row=row)
+            notices.note("empty-cells", "Empty cells count as not measured.", row=row)
     return values
 
 
@@ -195,8 +211,8 @@ def _number(source: TextSource, row: int, name: str, text: str) -> float:
         code, message = "negative", f"{shown:.40} is negative."
     elif value == 0 and lowest is None:
         code, message = "zero", f"{shown:.40}: expected above 0."
-    elif value > LARGEST.get(name, MOST):
-        code, message = "too-large", f"{shown:.40}: expected at most {LARGEST.get(name, MOST):,.0f}."
+    elif value > LARGEST.get(name, MAX_VALUE):
+        code, message = "too-large", f"{shown:.40}: expected at most {LARGEST.get(name, MAX_VALUE):,.0f}."
     elif name in WHOLE and value != int(value):
         code, message = "not-whole", f"{shown:.40} is not a whole number."
     elif name == "load_rps" and value < 1e-6:

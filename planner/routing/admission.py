@@ -1,4 +1,4 @@
-"""Which keys are kept warm: the admission policies (eq. 3 of arXiv 2608.19677 and the knapsack that it is)."""
+"""The admission policies: eq. 3 of arXiv 2608.19677, density, and the exact knapsack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from planner.routing.knapsack import best_by_search, best_by_slots
+from planner.routing.knapsack import Knapsack, best_by_search, best_by_slots
 from planner.routing.ranking import as_float, exact_sum, top_indices
 from planner.routing.tenants import NO_LIMIT, tenant_limits
 
@@ -18,13 +18,13 @@ ADMISSIONS = ("top_rate", "density", "exact")
 
 _LARGEST = float(np.finfo(np.float64).max)
 _LEAST_NORMAL = float(np.finfo(np.float64).tiny)
-# Rounding of numpy's and of plain float64 sums stays below this share of the sum, for millions of keys.
+# For millions of keys the rounding error of a float64 sum stays below this share of the sum.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Admission:
-    """What a policy admits.
+    """Result of an admission policy.
 
     Attributes
     ----------
@@ -33,9 +33,9 @@ class Admission:
     order : int64[B]
         All keys in the order in which the policy takes them, ties on the lower index.
     reserved : int64[F]
-        The admitted keys that a tenant's floor made room for, ascending.
+        Admitted keys whose slots the floor of a tenant reserved, ascending.
     unit : {"rate", "slot", "token"}
-        What the order goes by: the rate itself, or the value per slot or per token.
+        Sort criterion of the order: the rate, or the value per slot or per token.
     """
 
     admitted: NDArray[np.int64]
@@ -46,7 +46,7 @@ class Admission:
 
 @dataclass
 class _State:
-    """What is taken so far, under which limits; ``cost`` is empty when tokens do not count."""
+    """Keys taken so far, and the limits; ``cost`` is empty when tokens do not count."""
 
     sizes: NDArray[np.int64]
     cost: NDArray[np.float64]
@@ -60,14 +60,14 @@ class _State:
     tokens_used: float = 0.0
 
     def take(self, order: NDArray[np.int64], limit: NDArray[np.int64]) -> None:
-        """Take keys in order, skipping what does not fit the budgets or the limit of its tenant."""
+        """Take keys in order; skip a key that does not fit the budgets or the limit of its tenant."""
         self.used, self.tokens_used = _take(
             *(order, self.sizes, self.cost, self.tenants, limit, self.slots, self.token_budget),
             *(self.taken, self.tenant_used, self.used, self.tokens_used),
         )
 
     def with_keys(self, keys: NDArray[np.int64]) -> _State:
-        """Take keys that are known to fit together."""
+        """Return a copy that takes keys that are known to fit together."""
         state = self.copy()
         state.taken[keys] = True
         state.used += int(self.sizes[keys].sum())
@@ -98,7 +98,7 @@ def _take(
     tokens_used: float,
 ) -> tuple[int, float]:
     for key in order:
-        if used == slots:  # a key takes at least one
+        if used == slots:  # each key takes at least one slot
             break
         if taken[key] or sizes[key] > slots - used:
             continue
@@ -128,48 +128,54 @@ def admit(
     tenant_quota: ArrayLike | None = None,
     tenant_floor: ArrayLike | None = None,
 ) -> Admission:
-    """Choose the keys that are kept warm, within the budget of slots, of KV tokens and of each tenant.
+    """Choose the keys to keep warm within the budgets of slots, of KV tokens and of each tenant.
 
-    Floors come first: of each tenant, the keys with demand (rate > 0) in the policy's order, as long as they fit
-    within its floor. The policy then fills what is left:
+    Floors come first: for each tenant, the keys with demand (rate > 0) that fit within its floor, in the order of the
+    policy. The policy then fills the remaining slots:
 
     ``top_rate``
-        In descending rate; a key that does not fit is skipped, a later one may still fit (eq. 3).
+        In descending rate; a key that does not fit is skipped, and a later key may still fit (eq. 3).
     ``density``
         The same in descending value per unit of budget: per slot (``k``); with a token budget also per token
-        (``k * slot_tokens``), whichever admits more value (ties: per token). A key that costs nothing goes first,
-        one that is worth nothing last. Where the most valuable key that fits is worth more than all that this
-        takes, that key goes first instead. With one budget and no quotas the result is therefore worth at least
-        half of what any admission could reach.
+        (``k * slot_tokens``), and the order that admits more value wins (ties: per token). A key without cost comes
+        first, a key without value last. Where one key that fits has more value than all keys so taken, that key
+        comes first. With one budget and no quotas the result therefore has at least half of the highest value that
+        any admission reaches.
     ``exact``
-        A set of the greatest value, a 0/1 knapsack; ties are settled as `best_by_slots` and `best_by_search`
-        say. Keys that still fit, such as those of value 0, are then added in the order of density.
+        A set of the highest value, a 0/1 knapsack; `best_by_slots` and `best_by_search` state how they resolve ties.
+        Keys that still fit, such as keys of value 0, are then added in the order of density.
 
     Equal input gives equal output. Cost of the first two: O(B log B).
 
     Parameters
     ----------
     policy : {"top_rate", "density", "exact"}
+        The admission policy.
     rates, values : float64[B]
-        Requests/s, and what a warm prefix of the key saves (tokens/s, or requests/s).
+        Requests/s of each key, and the saving of its warm prefix (tokens/s, or requests/s).
     sizes : int64[B]
         Slots k_b that each key takes, at least 1.
     slots : int
         Budget of ``sum(sizes)``.
     slot_tokens : float64[B], optional
-        KV tokens of one warm copy; counts only with ``token_budget``.
+        KV tokens of one warm copy; used only with ``token_budget``.
     token_budget : float, optional
-        KV tokens of the whole fleet. Whether a key also fits on single destinations is not looked at here.
+        KV tokens of the whole fleet. This function does not check whether a key fits on single destinations.
     tenants : int64[B], optional
         Tenant of each key, >= 0.
     tenant_quota, tenant_floor : int64[T], optional
-        Most slots of a tenant (-1: no limit), and slots that are reserved for it.
+        Maximum slots of a tenant (-1: no limit), and slots reserved for it.
+
+    Returns
+    -------
+    Admission
+        The admitted keys, and the order of the policy.
 
     Raises
     ------
     ValueError
-        For an unknown policy, tenant arrays that do not agree (naming argument, index and value), and for
-        ``exact`` when the problem is too large to be solved.
+        For an unknown policy, for tenant arrays that do not agree (naming argument, index and value), and for
+        ``exact`` when the problem is too large.
     """
     if policy not in ADMISSIONS:
         raise ValueError(f"admission = {policy!r}: expected one of {', '.join(ADMISSIONS)}")
@@ -190,13 +196,13 @@ def admit(
         state.take(order[rates[order] > 0], floor)
     reserved = np.flatnonzero(state.taken)
     if policy != "top_rate":
-        # A power of two, so that sums of values neither overflow nor change their last bits.
+        # Scaled by a power of two: sums of values do not overflow, and their last bits do not change.
         start = state.copy()
         scaled = np.where(_fits(start), values, 0.0)
         scaled = np.ldexp(scaled, -int(np.frexp(scaled.max(initial=0.0))[1]))
         state, order = _with_best_single(start, order, scaled, quota)
         if unit == "token":
-            # Which of two limits binds is not known before: the other order may be worth more.
+            # It is not known in advance which limit binds: the other order may admit more value.
             other, by_slot = _with_best_single(start, _by_density(values, sizes.astype(np.float64)), scaled, quota)
             if exact_sum(scaled[other.taken & ~start.taken]) > exact_sum(scaled[state.taken & ~start.taken]):
                 state, order, unit = other, by_slot, "slot"
@@ -211,7 +217,7 @@ def admit(
 def _with_best_single(
     start: _State, order: NDArray[np.int64], values: NDArray[np.float64], quota: NDArray[np.int64]
 ) -> tuple[_State, NDArray[np.int64]]:
-    """Greedy in the order, or with the best single key first where that alone is worth more."""
+    """Run the greedy choice in the order, or with the best single key first where that key alone has more value."""
     greedy = start.copy()
     greedy.take(order, quota)
     fits = np.flatnonzero(_fits(start))
@@ -227,7 +233,7 @@ def _with_best_single(
 
 
 def _fits(state: _State) -> NDArray[np.bool_]:
-    """Keys that are not taken and would fit alone."""
+    """Return whether each key is not taken and fits alone."""
     fits = ~state.taken & (state.sizes <= state.slots - state.used)
     if len(state.tenants):
         fits &= state.sizes <= (state.quota - state.tenant_used)[state.tenants]
@@ -237,7 +243,7 @@ def _fits(state: _State) -> NDArray[np.bool_]:
 
 
 def _exact(start: _State, greedy: _State, values: NDArray[np.float64]) -> _State:
-    """The best set on top of what floors have taken; greedy's own where nothing beats it."""
+    """Return the best set beside the keys that floors took; the greedy set where no set beats it."""
     keys = np.flatnonzero(_fits(start) & (values > 0))
     if len(keys) == 0:
         return start
@@ -246,13 +252,20 @@ def _exact(start: _State, greedy: _State, values: NDArray[np.float64]) -> _State
         tenants, room = start.tenants[keys], start.quota - start.tenant_used
     else:
         tenants, room = np.zeros(len(keys), dtype=np.int64), np.array([NO_LIMIT])
-    room = np.minimum(room, np.maximum(slots, 1))
-    if not len(start.cost) or start.tokens_used + float(start.cost[keys].sum()) <= start.token_budget:
-        found = best_by_slots(values[keys], start.sizes[keys], slots, tenants, room)
+    problem = Knapsack(
+        values=values[keys],
+        sizes=start.sizes[keys],
+        slots=slots,
+        tenants=tenants,
+        room=np.minimum(room, np.maximum(slots, 1)),
+        cost=start.cost[keys] if len(start.cost) else start.cost,
+        tokens_used=start.tokens_used,
+        token_budget=start.token_budget,
+    )
+    if start.tokens_used + float(problem.cost.sum()) <= start.token_budget:  # without tokens: 0 within infinity
+        found = best_by_slots(problem)
     else:
-        incumbent = as_float(exact_sum(values[greedy.taken & ~start.taken]))
-        size, cost, used, most = start.sizes[keys], start.cost[keys], start.tokens_used, start.token_budget
-        better = best_by_search(values[keys], size, cost, slots, used, most, tenants, room, incumbent)
+        better = best_by_search(problem, as_float(exact_sum(values[greedy.taken & ~start.taken])))
         if better is None:
             return greedy
         found = better
@@ -267,17 +280,22 @@ def fractional_bound(
     slot_tokens: NDArray[np.float64] | None = None,
     token_budget: float | None = None,
 ) -> float:
-    """Return a value that no admission exceeds: keys may be cut, and each budget is looked at alone.
+    """Return an upper bound of the value of every admission, the fractional knapsack bound.
 
-    The least, over the budget of slots and that of tokens, of what keys that fit alone are worth when the last one
-    is admitted in part. It is raised by one part in 10**12, so that no float64 sum of an admissible set comes out
-    above it. Quotas and floors of tenants only lower what can be reached. Cost: O(B + S log S) for S slots without
-    a token budget, else O(B log B).
+    For each budget alone, slots and tokens, it is the value of the keys that fit alone, the last key in part; the
+    result is the lower of both. It is raised by one part in 10**12, so that no float64 sum of an admissible set is
+    above it. Quotas and floors of tenants only lower the value that can be reached. Cost: O(B + S log S) for S slots
+    without a token budget, else O(B log B).
 
     Parameters
     ----------
     values, sizes, slots, slot_tokens, token_budget
         As in `admit`.
+
+    Returns
+    -------
+    float
+        In the unit of ``values``.
     """
     fits = sizes <= slots
     cost = None
@@ -290,7 +308,7 @@ def fractional_bound(
     exponent = int(np.frexp(values[keys].max())[1])
     worth = np.ldexp(values[keys], -exponent)
     each = sizes[keys].astype(np.float64)
-    best = top_indices(worth / each, slots)  # a key takes at least one slot: no more of them can matter
+    best = top_indices(worth / each, slots)  # each key takes at least one slot
     bound = _fractional(worth[best], each[best], float(slots))
     if cost is not None and token_budget is not None:
         bound = min(bound, _fractional(worth, cost[keys], token_budget))
@@ -299,9 +317,9 @@ def fractional_bound(
 
 
 def _fractional(values: NDArray[np.float64], cost: NDArray[np.float64], budget: float) -> float:
-    """Fractional knapsack: in descending value per cost, the last one in part."""
+    """Return the value of a fractional knapsack: keys in descending value per cost, the last key in part."""
     with np.errstate(all="ignore"):
-        density = values / cost  # what overflows or vanishes here ranks with its like, and loses below 1e-300
+        density = values / cost  # an overflow or underflow costs precision below 1e-300
     density[cost == 0] = np.inf
     order = top_indices(density)
     spent = np.cumsum(cost[order])
@@ -314,7 +332,7 @@ def _fractional(values: NDArray[np.float64], cost: NDArray[np.float64], budget: 
 
 
 def _token_cost(sizes: NDArray[np.int64], slot_tokens: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """Tokens that all copies of a key take."""
+    """Return the tokens of all copies of each key."""
     if slot_tokens is None:
         raise ValueError("token_budget needs slot_tokens, the KV tokens of one copy of each key")
     with np.errstate(over="ignore"):
@@ -322,10 +340,10 @@ def _token_cost(sizes: NDArray[np.int64], slot_tokens: NDArray[np.float64] | Non
 
 
 def _by_density(values: NDArray[np.float64], cost: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return indices by descending value / cost; no cost goes first, no value last, ties on the lower index.
+    """Return indices by descending value / cost; keys without cost first, without value last, ties on the lower index.
 
-    Rates from 1e-300 to 1e300 may sit in one table. Where a quotient would overflow or lose digits, mantissas and
-    exponents are divided and compared apart, so that nothing does.
+    Rates from 1e-300 to 1e300 may occur in one table. Where a quotient would overflow or lose digits, mantissas and
+    exponents are divided and compared separately.
     """
     worth = values > 0
     free = worth & (cost == 0)

@@ -1,4 +1,4 @@
-"""N-1: where keys go when a destination is lost, and how loaded the survivors are then."""
+"""N-1: the backup of each key, and the load of the survivors after the loss of one destination."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from planner.routing.kernels import heap_of, heap_pop, heap_push, heap_settle, i
 
 __all__ = ["plan_losses"]
 
-MANY = 200_000  # units from which on a second thread is worth its start
+MANY = 200_000  # from this number of units on, a second thread saves time
 
 
 @njit(cache=True, nogil=True)
 def _units_by_destination(
     rates: NDArray[np.float64], offsets: NDArray[np.int64], members: NDArray[np.int32], destinations: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-    """What each destination r holds, in row order: rows and their rates, at ``first[r]:first[r + 1]``.
+    """List the rows and rates that each destination r holds, in row order, at ``first[r]:first[r + 1]``.
 
-    The rate of a row on several destinations is given as below 0 (no such row has rate 0).
+    The rate of a row on several destinations is stored as a negative number (no such row has rate 0).
     """
     first = np.zeros(destinations + 1, dtype=np.int64)
     for r in members:
@@ -52,7 +52,7 @@ def _second_choice(
     load: NDArray[np.float64],
     backup: NDArray[np.int32],
 ) -> None:
-    """Backups of keys on several destinations, which no single loss takes: the lightest that is no member."""
+    """Choose backups of keys on several destinations: the lightest destination that is not a member."""
     relative = load / capacity
     is_member = np.zeros(len(load), dtype=np.bool_)
     val, who = np.empty(len(load)), np.empty(len(load), dtype=np.int32)
@@ -94,7 +94,7 @@ def _lose_each(
     backup: NDArray[np.int32],
     after_loss: NDArray[np.float64],
 ) -> None:
-    """`plan_losses` for the destinations ``begin`` to ``end - 1``. No key has two lone homes: threads may share it."""
+    """Run `plan_losses` for the destinations ``begin`` to ``end - 1``; threads may share it, for their rows differ."""
     destinations = len(load)
     uniform = is_uniform(capacity, available)
     val, who = np.empty(destinations), np.empty(destinations, dtype=np.int32)
@@ -155,20 +155,39 @@ def plan_losses(
     cold: NDArray[np.float64],
     load: NDArray[np.float64],
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Choose the backup of each row, and tell max/mean of the survivors after each single loss.
+    """Choose the backup of each row, and compute max/mean of the survivors after each single loss.
 
-    For each destination f, as if it were lost alone: its cold load spreads over the survivors in proportion to
-    capacity, as Flat-LB would do; its share of a key on several destinations goes to the others evenly; and its
-    other keys are placed by LPT (Algorithm 1) on the survivors, which gives their backups. So the backups of one
-    destination's keys are spread, and whichever one is lost, the survivors stay as even as LPT makes them. The
-    paper leaves a destination that dies inside an interval open.
+    For each destination f, as if it alone were lost: its cold load spreads over the survivors in proportion to
+    capacity, as Flat-LB spreads it; its share of a key on several destinations goes to the other members evenly; its
+    other keys are placed by LPT (Algorithm 1) on the survivors, and this placement gives their backups. So the backups
+    of the keys of one destination are spread, and after any single loss the survivors are as even as LPT makes them.
+    The paper has no answer to a destination that dies inside an interval.
 
-    Rows stand in descending rate. Cost: O(sum k log R + R^2 + sum k^2).
+    Cost: O(sum k log R + R^2 + sum k^2).
+
+    Parameters
+    ----------
+    rates : float64[A]
+        Requests/s of each row, descending.
+    offsets : int64[A + 1]
+        ``members[offsets[i]:offsets[i + 1]]`` are the destinations of row ``i``.
+    members : int32[sum k]
+        Destination indices.
+    available : bool[R]
+        Whether each destination takes keys.
+    capacity : float64[R]
+        Relative speed of each destination.
+    cold : float64[R]
+        Requests/s of not-planned traffic on each destination.
+    load : float64[R]
+        Requests/s of each destination, the cold load included.
 
     Returns
     -------
-    int32[A], float64[R]
-        Backup of each row, -1 where there is none; imbalance after each loss, NaN where not available.
+    backup : int32[A]
+        Backup of each row, -1 where there is none.
+    after_loss : float64[R]
+        Imbalance after each loss; NaN where the destination is not available.
     """
     destinations = len(load)
     backup = np.full(len(rates), -1, dtype=np.int32)

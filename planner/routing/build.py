@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,25 +12,45 @@ from planner.routing.admission import admit, fractional_bound
 from planner.routing.backups import plan_losses
 from planner.routing.kernels import admit_in_order, max_over_mean, place_lpt
 from planner.routing.places import Choice, Places, fill, offsets_of
-from planner.routing.problem import Problem
+from planner.routing.problem import PlanOptions, Problem
 from planner.routing.ranking import as_float, exact_sum, top_indices
 from planner.routing.table import RoutingTable
 
-__all__ = ["Assignment", "assign", "balance_ceiling", "build_table", "choose", "cold_load", "finish", "replicas_needed"]
+__all__ = [
+    "Assignment",
+    "assign",
+    "balance_ceiling",
+    "build_table",
+    "choose",
+    "cold_load",
+    "finish",
+    "plan_table",
+    "replicas_needed",
+]
 
 
 def replicas_needed(rates: NDArray[np.float64], q_cap: float, most: int) -> NDArray[np.int64]:
-    """Return ``k_b = max(1, ceil(rate_b / q_cap))`` (eq. 2), counted no further than ``most``.
+    """Return ``k_b = max(1, ceil(rate_b / q_cap))`` (eq. 2), clipped to ``most``.
 
-    k is the smallest whole number with ``k * q_cap >= rate`` in float64, so a rate that was computed as
-    ``3 * q_cap`` gives 3 although the float quotient may lie on either side of 3.
+    k is the smallest whole number with ``k * q_cap >= rate`` in float64. So a rate that was computed as ``3 * q_cap``
+    gives 3, although the float quotient may lie on either side of 3.
+
+    Parameters
+    ----------
+    rates : float64[B]
+        Requests/s of each key, finite, >= 0.
+    q_cap : float
+        Requests/s that one destination serves, above 0.
+    most : int
+        Upper limit of k, at least 1.
 
     Returns
     -------
-    int64[B] in ``[1, most]``.
+    int64[B]
+        k of each key, in ``[1, most]``.
     """
     sizes = np.ones(len(rates), dtype=np.int64)
-    several = np.flatnonzero(rates > q_cap)  # few: the rest needs no arithmetic
+    several = np.flatnonzero(rates > q_cap)  # few keys; all others need one destination
     large = rates[several]
     with np.errstate(over="ignore"):
         k = np.maximum(np.minimum(np.ceil(large / q_cap), most), 1.0)  # a quotient may overflow
@@ -45,34 +66,24 @@ def build_table(
     destinations: int,
     q_cap: float,
     slots: int,
-    cold_load: ArrayLike | None = None,
-    prefix_tokens: ArrayLike | None = None,
-    admission: str = "top_rate",
-    balance_target: float | None = None,
-    capacity: ArrayLike | None = None,
-    available: ArrayLike | None = None,
-    slot_tokens: ArrayLike | None = None,
-    token_budget: ArrayLike | None = None,
-    tenants: ArrayLike | None = None,
-    tenant_quota: ArrayLike | None = None,
-    tenant_floor: ArrayLike | None = None,
+    **options: Unpack[PlanOptions],
 ) -> RoutingTable:
     """Build a routing table from measured key rates.
 
     1. *Size*: ``k_b = max(1, ceil(rate_b / q_cap))`` (eq. 2), clamped to the destinations that are available
-       and flagged in ``cannot_fit``.
-    2. *Admit*: in the order of the policy while ``used + k_b <= slots``; a key that does not fit is skipped and
-       a later, smaller one may still fit (eq. 3).
-    3. *Place*: in descending rate, each key on its ``k_b`` least-loaded distinct destinations, which take
-       ``rate_b / k_b`` each on top of the cold load (LPT). Where capacities differ, least-loaded means that
-       ``(load + share) / capacity`` ends lowest.
-    4. *Back up*: each key gets a destination for the time when its own are lost (`backups.plan_losses`).
+       and listed in ``cannot_fit``.
+    2. *Admit*: in the order of the policy while ``used + k_b <= slots``; a key that does not fit is skipped, and
+       a later key with a smaller k may still fit (eq. 3).
+    3. *Place*: in descending rate, each key goes to its ``k_b`` least-loaded distinct destinations, and each of
+       these takes ``rate_b / k_b`` on top of the cold load (LPT). Where capacities differ, the least-loaded
+       destination is the one where ``(load + share) / capacity`` ends lowest.
+    4. *Back up*: each key gets a destination for the case that its own are lost (`backups.plan_losses`).
 
     All ties break on the lower index, and sums do not depend on the order of the keys, so equal inputs give
     equal tables on every machine, and so do shuffled ones.
 
-    Cost: O(B + M log M + sum k_b log R) to place M keys, of the others nothing is sorted; O(B log B + sum k_b R)
-    where destinations differ or hold a token budget; and the N-1 table, see `backups.plan_losses`.
+    Cost: O(B + M log M + sum k_b log R) to place M keys; the other keys are not sorted. O(B log B + sum k_b R)
+    where destinations differ or have a token budget. `backups.plan_losses` states the cost of the N-1 table.
 
     Parameters
     ----------
@@ -86,58 +97,51 @@ def build_table(
         Warm prefix slots of the whole fleet, C = R * W; at least 0.
     cold_load : float64[R], optional
         Expected requests/s of not-admitted traffic on each destination. By default the rate of all keys
-        that were not admitted, spread in proportion to capacity, which is what Flat-LB does with it.
+        that were not admitted, spread in proportion to capacity, as Flat-LB spreads it.
     prefix_tokens : float64[B], optional
         Prefill tokens that the warm prefix of each key saves a request. The value of a key is then
         ``rate * prefix_tokens``, else ``rate``.
     admission : {"top_rate", "density", "exact"}
-        The paper's rule; or by value per unit of the budget; or the 0/1 knapsack itself (small inputs).
+        The rule of the paper; value per unit of the budget; or the exact 0/1 knapsack (small inputs).
     balance_target : float, optional
-        At least 1. Raises k_b beyond eq. 2 where one key's share ``rate_b / k_b`` alone would exceed
-        ``balance_target`` times the mean load of a destination of capacity 1 (with a ``cold_load``, of that and
-        the ``slots`` highest rates).
+        At least 1. Raises k_b beyond eq. 2 where the share ``rate_b / k_b`` of one key alone would exceed
+        ``balance_target`` times the mean load of a destination of capacity 1. With a ``cold_load`` this mean counts
+        the cold load and the ``slots`` highest rates.
     capacity : float64[R], optional
         Relative speed of each destination, from 1e-6 to 1e6; default 1.
     available : bool[R], optional
-        False for a destination that takes nothing (draining or down); default all True.
+        False for a destination that takes no keys (draining or down); default all True.
     slot_tokens : float64[B], optional
         KV tokens that one warm copy of each key occupies; default ``prefix_tokens``.
     token_budget : float or float64[R], optional
-        KV tokens that each destination may keep warm; a constraint beside ``slots``.
+        KV tokens that each destination may keep warm, in addition to the limit ``slots``.
     tenants : int64[B], optional
         Tenant index of each key, >= 0.
     tenant_quota, tenant_floor : int64[T], optional
-        The most slots that the keys of a tenant may take (-1: no limit), and the slots that are filled with its
-        keys before all others.
+        Maximum slots of the keys of a tenant (-1: no limit), and the slots that are filled with its keys before
+        all other keys.
+
+    Returns
+    -------
+    RoutingTable
+        The table with its N-1 table and its figures.
 
     Raises
     ------
     ValueError
         Naming the argument, the index and the value.
     """
-    problem = Problem.checked(
-        rates,
-        destinations=destinations,
-        q_cap=q_cap,
-        slots=slots,
-        cold_load=cold_load,
-        prefix_tokens=prefix_tokens,
-        admission=admission,
-        balance_target=balance_target,
-        capacity=capacity,
-        available=available,
-        slot_tokens=slot_tokens,
-        token_budget=token_budget,
-        tenants=tenants,
-        tenant_quota=tenant_quota,
-        tenant_floor=tenant_floor,
-    )
+    return plan_table(Problem.checked(rates, destinations=destinations, q_cap=q_cap, slots=slots, **options))
+
+
+def plan_table(problem: Problem) -> RoutingTable:
+    """Return the routing table of a checked problem, as `build_table` describes."""
     return finish(problem, assign(problem))
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What Algorithm 1 decides, before backups and figures: the same arrays as in `RoutingTable`."""
+    """Result of Algorithm 1, before backups and figures: the same arrays as in `RoutingTable`."""
 
     choice: Choice
     admitted: NDArray[np.int64]
@@ -150,11 +154,11 @@ class Assignment:
 
 
 def choose(problem: Problem) -> Choice:
-    """Size, and admit by the budget of the whole fleet."""
+    """Size the keys, and admit by the budget of the whole fleet."""
     limit, most = problem.q_cap, int(problem.available.sum())
     ceiling = _ceiling(problem)
     if problem.admission == "top_rate" and problem.room is None and problem.tenants is None:
-        # Only keys with k > 1 can be skipped, so no others than these and the `slots` largest can get a slot.
+        # Only keys with k > 1 can be skipped: no keys other than these and the `slots` largest can get a slot.
         several = int(np.count_nonzero(problem.rates > min(limit, ceiling)))
         keys = top_indices(problem.rates, several + problem.budget)
         rates = problem.rates[keys]
@@ -166,7 +170,7 @@ def choose(problem: Problem) -> Choice:
         return Choice(keys[taken], rates[taken], sizes[taken], cannot_fit, keys, sizes)
     wanted, sizes = _sizes(problem.rates, limit, ceiling, most)
     if problem.room is not None and problem.slot_tokens is not None:
-        # A key that is too long for k destinations takes part in nothing.
+        # A key that is too long for k destinations is no candidate.
         widest = np.sort(problem.room[problem.available])[::-1]
         sizes = np.where(problem.slot_tokens <= widest[sizes - 1], sizes, problem.budget + 1)
     chosen = admit(
@@ -196,7 +200,7 @@ def assign(problem: Problem) -> Assignment:
     if problem.room is not None:
         admitted, replicas, members, load = fill(problem, choice, cold)
         rates, offsets = problem.rates[admitted], offsets_of(replicas)
-        rest = cold_load(problem, rates)  # what fits on no destination is cold too
+        rest = cold_load(problem, rates)  # keys that fit on no destination are cold too
         return Assignment(choice, admitted, rates, offsets, replicas, members, load - cold + rest, rest)
     load = cold.copy()
     if problem.is_uniform:
@@ -209,7 +213,7 @@ def assign(problem: Problem) -> Assignment:
 
 
 def finish(problem: Problem, plan: Assignment) -> RoutingTable:
-    """Back up each key, and give the plan its figures."""
+    """Choose the backup of each key, and compute the figures of the plan."""
     backup, after_loss = plan_losses(
         plan.rates, plan.offsets, plan.members, problem.available, problem.capacity, plan.cold, plan.load
     )
@@ -248,7 +252,7 @@ def finish(problem: Problem, plan: Assignment) -> RoutingTable:
 
 
 def cold_load(problem: Problem, admitted_rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The load of what is not admitted: as given, or spread in proportion to capacity."""
+    """Return the load of the keys that are not admitted: as given, or spread in proportion to capacity."""
     if problem.cold_load is not None:
         return problem.cold_load.copy()
     speeds = np.where(problem.available, problem.capacity, 0.0)
@@ -264,16 +268,32 @@ def balance_ceiling(
     cold_load: NDArray[np.float64] | None,
     capacity: NDArray[np.float64],
 ) -> float:
-    """Requests/s above which a balance target asks for a second destination; infinite without one.
+    """Return the rate above which a balance target requires a second destination for a key.
 
-    ``capacity`` is that of the available destinations.
+    Parameters
+    ----------
+    target : float or None
+        Balance target, at least 1; None for no target.
+    rates : float64[B]
+        Requests/s of each key.
+    slots : int
+        Warm slots of the fleet.
+    cold_load : float64[R] or None
+        Requests/s of not-admitted traffic on each destination; None where it follows from the rates.
+    capacity : float64[]
+        Relative speeds of the available destinations.
+
+    Returns
+    -------
+    float
+        Requests/s; infinite without a target or without load.
     """
     if target is None:
         return np.inf
     total = exact_sum(rates)
-    if cold_load is not None:  # beside it come at most the rates that can be admitted
+    if cold_load is not None:  # the planned load is at most the `slots` highest rates
         total = exact_sum(cold_load) + exact_sum(rates[top_indices(rates, slots)])
-    return target * (as_float(total) / float(capacity.sum())) or np.inf  # no load, or next to none: nothing to balance
+    return target * (as_float(total) / float(capacity.sum())) or np.inf  # 0 without load: no ceiling
 
 
 def _ceiling(problem: Problem) -> float:
@@ -289,7 +309,7 @@ def _ceiling(problem: Problem) -> float:
 def _sizes(
     rates: NDArray[np.float64], q_cap: float, ceiling: float, most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """k of each key as eq. 2 wants it, counted to ``most + 1``; and as it is planned."""
+    """Return k of each key by eq. 2, clipped to ``most + 1``, and k as it is planned."""
     wanted = replicas_needed(rates, q_cap, most + 1)
     sizes = np.minimum(wanted, most)
     if ceiling < np.inf:
@@ -298,12 +318,12 @@ def _sizes(
 
 
 def _bound(problem: Problem, choice: Choice) -> float:
-    """The fractional bound of the budget."""
+    """Return the fractional bound of the budget."""
     values, sizes = problem.values, choice.sizes
     if len(sizes) < len(values):
         if problem.prefix_tokens is None:
-            values = values[choice.order]  # all others are worth less
-        else:  # the most valuable keys need not be among those of the highest rates
+            values = values[choice.order]  # all other keys have less value
+        else:  # a key of high value may have a low rate
             sizes = _sizes(problem.rates, problem.q_cap, _ceiling(problem), int(problem.available.sum()))[1]
     elif choice.in_order:
         values = values[choice.order]

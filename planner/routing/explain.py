@@ -1,14 +1,14 @@
-"""What a table says about one key, and about one destination, as figures that a person can check.
+"""Figures that explain one key, or one destination, of a table.
 
-The rules behind the figures are those of Algorithm 1 of CacheRoute (arXiv 2608.19677): keys are sized by eq. 2,
-admitted within the slots (eq. 3) and placed in descending rate on the least loaded destinations (LPT).
+The rules behind the figures are those of Algorithm 1 of CacheRoute (arXiv 2608.19677): eq. 2 sizes the keys, eq. 3
+admits them within the slots, and LPT places them in descending rate on the least loaded destinations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from planner.routing.build import replicas_needed
 from planner.routing.explain_destination import DestinationExplanation, HeldKey, Receiver, explain_destination
 from planner.routing.explain_inputs import Inputs, checked, cold_of, shares
+from planner.routing.problem import KeyInputs
 from planner.routing.reasons import Reason, planned_sizes, why_not
 from planner.routing.table import RoutingTable
 
@@ -35,29 +36,30 @@ COUNTABLE = 2**53  # whole numbers up to here are exact in float64
 
 @dataclass(frozen=True)
 class Placement:
-    """One destination of a key, and what stood there before it; loads in requests/s.
+    """One destination of a key, and its load before the key was placed; loads in requests/s.
 
     Attributes
     ----------
     destination : int
+        Index of the destination.
     share : float
-        What the key adds: rate / k.
+        Load that the key adds: rate / k.
     cold : float
         Load of the destination by traffic that is not planned.
     heavier_keys, heavier_load : int, float
-        Keys of the table that come before it (in descending rate, ties on the lower index) and are there too, and
-        the load that their shares add.
+        Keys on the same destination that come earlier in the table (descending rate, ties on the lower index), and
+        the load of their shares.
     load_before, load_after : float
         ``cold + heavier_load``, without and with the share.
     rank : int
-        1 where it was the lightest destination then; destinations that are not available, or had no room for the
-        key's tokens, do not count. Where capacities differ: where ``(load + share) / capacity`` ended lowest.
+        1 for the lightest destination at that time. Destinations that were not available, or had no room for the
+        tokens of the key, do not count. Where capacities differ, the order is that of ``(load + share) / capacity``.
     among : int
-        The destinations that did count.
+        Destinations that count.
     capacity, level : float
-        Its relative speed, and ``load_after / capacity``: what the rule compares where speeds differ.
+        Relative speed, and ``load_after / capacity``, which the rule compares where speeds differ.
     kept : bool
-        The incumbent held the key there.
+        Whether the incumbent held the key there.
     """
 
     destination: int
@@ -76,7 +78,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class KeyExplanation:
-    """What the table does with one key.
+    """The decision of the table on one key.
 
     Attributes
     ----------
@@ -91,22 +93,24 @@ class KeyExplanation:
     planned : int
         k as the planner counts it: clamped to the available destinations, raised by a balance target.
     cannot_fit : bool
-        It needs more destinations than there are at ``q_cap``.
+        Whether it needs more destinations at ``q_cap`` than are available.
     admitted : bool
+        Whether the table keeps it warm.
     reason : Reason
+        Why it is admitted or not.
     figures : dict
-        What makes the reason true, see `planner.routing.reasons.why_not`; empty for an admitted key.
+        Figures that prove the reason, see `planner.routing.reasons.why_not`; empty for an admitted key.
     members : tuple of Placement
         Ascending destinations; empty for a key that is not admitted.
     next_destination, next_load, next_level : int or None, float or None, float or None
-        The lightest destination that was left when its members were chosen, its load then, and where it would have
-        ended; None where all took the key or nothing else could.
+        The lightest destination that was not chosen, its load at that time, and its level with the share; None
+        where all destinations took the key or no other could.
     uneven : bool
-        The available destinations differ in speed.
+        Whether the available destinations differ in speed.
     backup : int or None
-        Where it goes when all its members are lost; None where it has none.
+        Destination when all its members are lost; None without a backup.
     was, lost, gained : tuple of int, or None
-        Its destinations in the incumbent, those that it left, and those that are new; None without an incumbent.
+        Its destinations in the incumbent, the ones that it left, and the new ones; None without an incumbent.
     """
 
     key: int
@@ -136,32 +140,31 @@ def explain_key(
     rates: ArrayLike,
     key: int,
     *,
-    balance_target: float | None = None,
-    cold_load: ArrayLike | None = None,
-    prefix_tokens: ArrayLike | None = None,
-    slot_tokens: ArrayLike | None = None,
-    token_budget: ArrayLike | None = None,
-    tenants: ArrayLike | None = None,
-    tenant_quota: ArrayLike | None = None,
-    tenant_floor: ArrayLike | None = None,
     incumbent: RoutingTable | Collection[int] | None = None,
+    **inputs: Unpack[KeyInputs],
 ) -> KeyExplanation:
-    """Explain why a key is where it is, or why it is nowhere.
+    """Explain the placement of a key, or why it is not admitted.
 
     Parameters
     ----------
     table : RoutingTable
-        Of `build_table` or `replan`.
+        Result of `build_table` or `replan`.
     rates : float64[B]
-        The rates that it was built from, requests/s.
+        The rates of the plan, requests/s.
     key : int
         Index of the key.
     incumbent : RoutingTable or collection of int, optional
-        What served before, its keys and destinations numbered as in ``table``; or the destinations where it held
-        the key.
-    **others
-        The arguments that the table was built with, as in `build_table`. With others the reason is `Reason.NOT_TOLD`
-        where they contradict the table.
+        The table before, its keys and destinations numbered as in ``table``; or the destinations where it held the
+        key.
+    **inputs
+        The arguments of the plan, as in `build_table`: ``balance_target``, ``cold_load``, ``prefix_tokens``,
+        ``slot_tokens``, ``token_budget``, ``tenants``, ``tenant_quota``, ``tenant_floor``. Where they contradict the
+        table, the reason is `Reason.NOT_TOLD`.
+
+    Returns
+    -------
+    KeyExplanation
+        The decision and its figures.
 
     Raises
     ------
@@ -172,18 +175,7 @@ def explain_key(
     """
     if not 0 <= key < table.keys:
         raise IndexError(f"key = {key}: the table has {table.keys} keys")
-    given = checked(
-        table,
-        rates,
-        balance_target=balance_target,
-        cold_load=cold_load,
-        prefix_tokens=prefix_tokens,
-        slot_tokens=slot_tokens,
-        token_budget=token_budget,
-        tenants=tenants,
-        tenant_quota=tenant_quota,
-        tenant_floor=tenant_floor,
-    )
+    given = checked(table, rates, **inputs)
     rate = float(given.rates[key])
     row = int(table.row[key])
     admitted = row >= 0
@@ -226,12 +218,12 @@ def _held(incumbent: RoutingTable | Collection[int] | None, key: int) -> tuple[i
 def _placements(
     table: RoutingTable, given: Inputs, row: int, was: Collection[int]
 ) -> tuple[tuple[Placement, ...], tuple[int, float, float] | None]:
-    """Each member of a row with what stood there before; and the lightest destination that was left."""
+    """Return each member of a row with its load before; and the lightest destination that was not chosen."""
     first, last = int(table.offsets[row]), int(table.offsets[row + 1])
     earlier = table.members[:first]
     cold = cold_of(table, given)
     load = cold.copy()
-    np.add.at(load, earlier, shares(table, given.rates)[:first])  # one by one, as they were placed
+    np.add.at(load, earlier, shares(table, given.rates)[:first])  # one by one, in the order of placement
     count = np.bincount(earlier, minlength=table.destinations)
     share = float(given.rates[table.admitted[row]]) / (last - first)
     counts = given.available.copy()

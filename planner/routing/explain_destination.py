@@ -1,4 +1,4 @@
-"""What one destination of a table carries, and where that goes when the destination is lost (N-1)."""
+"""Figures that explain one destination of a table: its load, and the receivers of its load after a loss (N-1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DestinationExplanation", "HeldKey", "Receiver", "explain_destination
 
 @dataclass(frozen=True)
 class HeldKey:
-    """A key of a destination: its index, rate and the share that comes here (requests/s), and its k."""
+    """A key of a destination: its index, its rate, its share on this destination (requests/s), and its k."""
 
     key: int
     rate: float
@@ -25,10 +25,10 @@ class HeldKey:
 
 @dataclass(frozen=True)
 class Receiver:
-    """What one destination takes over when another is lost; rates in requests/s.
+    """Load that one destination takes over when another is lost; rates in requests/s.
 
-    ``backup_keys`` and ``backup_rate`` come here because it is their backup, ``member_keys`` and ``member_rate``
-    because it holds them anyway; ``cold_rate`` is its part of the lost one's cold load.
+    ``backup_keys`` and ``backup_rate`` count the keys whose backup it is; ``member_keys`` and ``member_rate`` the
+    keys that it holds as a member; ``cold_rate`` is its part of the cold load of the lost destination.
     """
 
     destination: int
@@ -42,28 +42,31 @@ class Receiver:
 
 @dataclass(frozen=True)
 class DestinationExplanation:
-    """What one destination carries, and what its loss does.
+    """Load of one destination, and the effect of its loss.
 
     Attributes
     ----------
     destination : int
+        Index of the destination.
     available : bool
+        Whether it takes keys.
     capacity, load, cold : float
-        Relative speed; planned load and the part of it that is not planned traffic, requests/s.
+        Relative speed; total load, and the part of it that is not planned, in requests/s.
     keys : int
-        Keys that are warm here; each takes one slot.
+        Warm keys on it; each takes one slot.
     slots_of_all : int
-        Slots that all destinations hold together.
+        Slots taken on all destinations together.
     warm_tokens : float or None
         KV tokens of its keys; None without token lengths.
     relative_load : float
-        ``load / capacity`` over that of the available destinations together; 1 when there is no load.
+        ``load / capacity`` over that of all available destinations together; 1 without load.
     busiest : tuple of HeldKey
         In descending share, ties on the lower key.
     imbalance_after : float or None
-        Max/mean of the survivors after its loss; infinite where nothing survives, None where it takes nothing.
+        Max/mean of the survivors after its loss; infinite without survivors, None where it is not available.
     receivers : tuple of Receiver
-        All survivors, by what they take over, descending; empty where it takes nothing or nothing survives.
+        All survivors by the load that they take over, descending; empty without survivors or where it is not
+        available.
     """
 
     destination: int
@@ -89,17 +92,28 @@ def explain_destination(
     cold_load: ArrayLike | None = None,
     slot_tokens: ArrayLike | None = None,
 ) -> DestinationExplanation:
-    """Explain what a destination carries and where it goes when the destination is lost.
+    """Explain the load of a destination, and the receivers of this load after a loss.
 
-    As the planner counts a loss: its cold load goes to the survivors in proportion to capacity, its share of a key
-    on several destinations to the others evenly, and every other key to its backup.
+    The planner counts a loss in the same way: the cold load goes to the survivors in proportion to capacity, the
+    share of a key on several destinations to its other members evenly, and every other key to its backup.
 
     Parameters
     ----------
+    table : RoutingTable
+        Result of `build_table` or `replan`.
+    rates : float64[B]
+        The rates of the plan, requests/s.
     r : int
         Index of the destination.
     top : int
-        Keys that are listed.
+        Number of keys to list.
+    cold_load, slot_tokens
+        The arguments of the plan, as in `build_table`.
+
+    Returns
+    -------
+    DestinationExplanation
+        Load, keys and receivers.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What an explanation needs beside the table: the inputs that it was built from, checked."""
+"""The inputs of a plan beside its table, checked, for explanations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Inputs", "checked", "cold_of", "shares"]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a table was built from beside what it holds itself; names, shapes and units as in `build_table`."""
+    """Inputs of a plan that its table does not hold; names, shapes and units as in `build_table`."""
 
     rates: NDArray[np.float64]
     available: NDArray[np.bool_]
@@ -48,7 +48,27 @@ def checked(
     tenant_quota: ArrayLike | None = None,
     tenant_floor: ArrayLike | None = None,
 ) -> Inputs:
-    """Check the arguments; tables from before capacities were known took all destinations as equal and up."""
+    """Check the inputs of a plan; a table of an early version without capacities has equal and available destinations.
+
+    Parameters
+    ----------
+    table : RoutingTable
+        Result of `build_table` or `replan`.
+    rates : float64[B]
+        The rates of the plan, requests/s.
+    balance_target, cold_load, prefix_tokens, slot_tokens, token_budget, tenants, tenant_quota, tenant_floor
+        The arguments of the plan, as in `build_table`.
+
+    Returns
+    -------
+    Inputs
+        The inputs as arrays.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
+    """
     vector = rate_vector("rates", rates, table.keys)
     count = table.destinations
     saved = None if prefix_tokens is None else rate_vector("prefix_tokens", prefix_tokens, table.keys)
@@ -74,12 +94,12 @@ def checked(
 
 
 def shares(table: RoutingTable, rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Requests/s that each unit of ``table.members`` adds."""
+    """Return the load of each unit of ``table.members`` in requests/s."""
     return np.repeat(rates[table.admitted] / np.maximum(table.replicas, 1), table.replicas)
 
 
 def cold_of(table: RoutingTable, given: Inputs) -> NDArray[np.float64]:
-    """Cold load of each destination: as given, else as the planner spreads it, else what the table leaves for it."""
+    """Return the cold load of each destination: as given, else as the planner spreads it, else the rest of the load."""
     if given.cold_load is not None:
         return given.cold_load
     planned = np.bincount(table.members, weights=shares(table, given.rates), minlength=table.destinations)

@@ -57,14 +57,19 @@ def hash_names(names: Sequence[str]) -> NDArray[np.uint64]:
 
 
 def key_hashes(keys: NDArray[np.int64], names: Sequence[str] = ()) -> NDArray[np.uint64]:
-    """Hash keys by name where names are known, so that a key keeps its hash when indices shift.
+    """Hash keys by name where names are known: then a key keeps its hash when indices shift.
 
     Parameters
     ----------
     keys : int64[n]
         Key indices, >= 0.
     names : sequence of str, optional
-        Name of each key index; when empty the index itself is hashed.
+        Name of each key index; without names the index is hashed.
+
+    Returns
+    -------
+    uint64[n]
+        Hash of each key.
     """
     if len(names):
         return hash_names([names[int(key)] for key in keys])

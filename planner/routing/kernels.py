@@ -1,7 +1,7 @@
 """Compiled inner loops of admission and placement; ties go to the lower index.
 
-The lightest destination stands on top of a binary heap of (load, destination) pairs, kept as two arrays: ``val``
-(float64) and ``who`` (int32). The order of pairs is total, so what the heap gives does not depend on its history.
+A binary heap of (load, destination) pairs keeps the lightest destination on top. Two arrays hold it: ``val`` (float64)
+and ``who`` (int32). The order of pairs is total, so the result does not depend on the history of the heap.
 """
 
 from __future__ import annotations
@@ -26,7 +26,23 @@ __all__ = [
 
 @njit(cache=True, nogil=True)
 def heap_settle(val: NDArray[np.float64], who: NDArray[np.int32], size: int, at: int, v: float, w: int) -> None:
-    """Put the pair (v, w) at or below position ``at``, whose own pair is dropped."""
+    """Place the pair (v, w) at or below position ``at``; the pair that was there is dropped.
+
+    Parameters
+    ----------
+    val : float64[at least size]
+        Load of each heap entry; changes in place.
+    who : int32[at least size]
+        Destination of each heap entry; changes in place.
+    size : int
+        Entries in the heap.
+    at : int
+        Position in the heap.
+    v : float
+        Load of the pair.
+    w : int
+        Destination of the pair.
+    """
     while True:
         child = 2 * at + 1
         if child >= size:
@@ -48,7 +64,24 @@ def heap_settle(val: NDArray[np.float64], who: NDArray[np.int32], size: int, at:
 def heap_of(
     load: NDArray[np.float64], takes: NDArray[np.bool_], val: NDArray[np.float64], who: NDArray[np.int32]
 ) -> int:
-    """Fill the heap with the destinations that take keys; returns how many there are."""
+    """Fill the heap with the available destinations.
+
+    Parameters
+    ----------
+    load : float64[R]
+        Load of each destination, in the unit that the heap compares.
+    takes : bool[R]
+        Whether each destination is available.
+    val : float64[at least size]
+        Load of each heap entry; changes in place.
+    who : int32[at least size]
+        Destination of each heap entry; changes in place.
+
+    Returns
+    -------
+    int
+        Entries in the heap.
+    """
     size = 0
     for r in range(len(load)):
         if takes[r]:
@@ -62,7 +95,22 @@ def heap_of(
 
 @njit(cache=True, nogil=True)
 def heap_pop(val: NDArray[np.float64], who: NDArray[np.int32], size: int) -> int:
-    """Drop the top; returns the new size. Read ``val[0]`` and ``who[0]`` before."""
+    """Drop the top pair; read ``val[0]`` and ``who[0]`` before the call.
+
+    Parameters
+    ----------
+    val : float64[at least size]
+        Load of each heap entry; changes in place.
+    who : int32[at least size]
+        Destination of each heap entry; changes in place.
+    size : int
+        Entries in the heap.
+
+    Returns
+    -------
+    int
+        Entries that remain.
+    """
     size -= 1
     if size:
         heap_settle(val, who, size, 0, val[size], int(who[size]))
@@ -71,7 +119,26 @@ def heap_pop(val: NDArray[np.float64], who: NDArray[np.int32], size: int) -> int
 
 @njit(cache=True, nogil=True)
 def heap_push(val: NDArray[np.float64], who: NDArray[np.int32], size: int, v: float, w: int) -> int:
-    """Add a pair; returns the new size."""
+    """Add a pair.
+
+    Parameters
+    ----------
+    val : float64[at least size]
+        Load of each heap entry; changes in place.
+    who : int32[at least size]
+        Destination of each heap entry; changes in place.
+    size : int
+        Entries in the heap.
+    v : float
+        Load of the pair.
+    w : int
+        Destination of the pair.
+
+    Returns
+    -------
+    int
+        Entries after the addition.
+    """
     at = size
     while at > 0:
         parent = (at - 1) // 2
@@ -87,7 +154,7 @@ def heap_push(val: NDArray[np.float64], who: NDArray[np.int32], size: int, v: fl
 
 @njit(cache=True, nogil=True)
 def is_uniform(capacity: NDArray[np.float64], available: NDArray[np.bool_]) -> bool:
-    """All available destinations are equally fast."""
+    """Return whether all available destinations have the same speed."""
     speed = 0.0
     for r in range(len(capacity)):
         if available[r]:
@@ -99,7 +166,15 @@ def is_uniform(capacity: NDArray[np.float64], available: NDArray[np.bool_]) -> b
 
 @njit(cache=True, nogil=True)
 def ascend(members: NDArray[np.int32], start: int, stop: int) -> None:
-    """Sort the few members of one row."""
+    """Sort the members of one row in ascending order, in place.
+
+    Parameters
+    ----------
+    members : int32[sum k]
+        Members of all rows; changes in place.
+    start, stop : int
+        The row is ``members[start:stop]``.
+    """
     for at in range(start + 1, stop):
         member = members[at]
         back = at
@@ -111,7 +186,7 @@ def ascend(members: NDArray[np.int32], start: int, stop: int) -> None:
 
 @njit(cache=True, nogil=True)
 def admit_in_order(sizes: NDArray[np.int64], slots: int) -> NDArray[np.int64]:
-    """Admit keys of such sizes in turn while the budget holds; one that does not fit is skipped (eq. 3)."""
+    """Return the positions of the keys that eq. 3 admits: in turn; a key that does not fit is skipped."""
     admitted = np.empty(min(len(sizes), slots), dtype=np.int64)
     used = 0
     count = 0
@@ -132,9 +207,23 @@ def place_lpt(
     available: NDArray[np.bool_],
     load: NDArray[np.float64],
 ) -> NDArray[np.int32]:
-    """Give each row its least-loaded distinct destinations; adds to ``load`` in place, returns members.
+    """Place each row on its least-loaded distinct destinations (LPT, Algorithm 1), which must have equal capacity.
 
-    For destinations of one capacity. A row needs no more destinations than are available.
+    Parameters
+    ----------
+    rates : float64[A]
+        Requests/s of each row, in the order of placement.
+    offsets : int64[A + 1]
+        Row ``i`` takes ``offsets[i + 1] - offsets[i]`` destinations, no more than are available.
+    available : bool[R]
+        Whether each destination takes keys.
+    load : float64[R]
+        Requests/s of each destination; the placement adds to it in place.
+
+    Returns
+    -------
+    int32[offsets[A]]
+        Members of each row, ascending within a row.
     """
     val, who = np.empty(len(load)), np.empty(len(load), dtype=np.int32)
     size = heap_of(load, available, val, who)
@@ -171,12 +260,38 @@ def place_one_by_one(
     slots: NDArray[np.int64],
     quota: NDArray[np.int64],
 ) -> NDArray[np.int32]:
-    """Place rows where destinations differ; a row that has no place gets members -1.
+    """Place rows on destinations that differ in capacity or room; a row without a place gets members -1.
 
-    Each share goes where ``(load + share) / capacity`` ends lowest, which for one capacity is the least-loaded,
-    among the destinations with ``tokens[row]`` of room. ``load`` and what is left of the ``room`` of each
-    destination (tokens), of the ``slots`` of the fleet (int64[1]) and of the ``quota`` of each owner (slots)
-    change in place.
+    Each share goes to the available destination with ``tokens[row]`` of room where ``(load + share) / capacity`` ends
+    lowest; with one capacity this is the least-loaded destination.
+
+    Parameters
+    ----------
+    rates : float64[A]
+        Requests/s of each row, in the order of placement.
+    offsets : int64[A + 1]
+        Row ``i`` takes ``offsets[i + 1] - offsets[i]`` destinations.
+    available : bool[R]
+        Whether each destination takes keys.
+    capacity : float64[R]
+        Relative speed of each destination.
+    tokens : float64[A]
+        KV tokens of one copy of each row.
+    owner : int64[A]
+        Tenant of each row, an index into ``quota``.
+    load : float64[R]
+        Requests/s of each destination; changes in place.
+    room : float64[R]
+        KV tokens that each destination may still take; changes in place.
+    slots : int64[1]
+        Slots that the fleet may still take; changes in place.
+    quota : int64[T]
+        Slots that each tenant may still take; changes in place.
+
+    Returns
+    -------
+    int32[offsets[A]]
+        Members of each row, ascending within a row.
     """
     uniform = is_uniform(capacity, available)
     members = np.full(offsets[-1], -1, dtype=np.int32)
@@ -217,9 +332,23 @@ def place_one_by_one(
 
 @njit(cache=True, nogil=True)
 def max_over_mean(load: NDArray[np.float64], capacity: NDArray[np.float64], available: NDArray[np.bool_]) -> float:
-    """``max(load / capacity) * sum(capacity) / sum(load)`` over the available; 1 without load, infinite without any.
+    """Return ``max(load / capacity) * sum(capacity) / sum(load)`` over the available destinations.
 
-    Loads are scaled by the maximum first: plain sums near 1e-300 or 1e308 lose their digits or overflow.
+    Loads are scaled by the maximum first: plain sums near 1e-300 or 1e308 lose digits or overflow.
+
+    Parameters
+    ----------
+    load : float64[R]
+        Requests/s of each destination.
+    capacity : float64[R]
+        Relative speed of each destination.
+    available : bool[R]
+        Whether each destination takes keys.
+
+    Returns
+    -------
+    float
+        At least 1; 1 without load, infinite without an available destination.
     """
     top = 0.0
     count = 0

@@ -1,12 +1,14 @@
-"""The best set of keys under a budget, exactly: a 0/1 knapsack (the "budget" step of Algorithm 1, arXiv 2608.19677).
+"""The best set of keys under a budget: an exact 0/1 knapsack (the budget step of Algorithm 1, arXiv 2608.19677).
 
-Equation 3 admits by rate, which is optimal only when every k_b is equal. Two methods, both exact:
+Equation 3 admits by rate, which is optimal only when every k_b is equal. Both methods here are exact:
 
-* Only slots (and slots of tenants) count: dynamic programming. Among keys of equal k a best set always takes the
-  most valuable ones first, so the value of the n best keys of one k is concave in n, and merging it into the table
-  of all budgets 0..C takes O(C log C). The fleet's k lies in 1..R, so this serves whole fleets.
-* KV tokens count as well: branch and bound. The prices of the relaxed problem (scipy's linear programme) tell what
-  each key is worth above its cost; any prices >= 0 give a true bound, so a rough solution costs time, not exactness.
+* Only slots (and slots of tenants) count: dynamic programming. Among keys of equal k a best set always takes those of
+  the highest value, so the value of the n best keys of one k is concave in n. To merge it into the table of all
+  budgets 0..C takes O(C log C). The k of a fleet lies in 1..R, so this serves whole fleets.
+* KV tokens count too: branch and bound. The prices of the relaxed problem (linear programme of scipy) give the value
+  of each key above its cost. Any prices >= 0 give a true bound, so a rough solution costs time, not exactness.
+
+ADR 8 compares both with `scipy.optimize.milp`.
 """
 
 from __future__ import annotations
@@ -17,16 +19,48 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["CELL_LIMIT", "NODE_LIMIT", "STEP_LIMIT", "best_by_search", "best_by_slots", "too_large"]
+__all__ = ["CELL_LIMIT", "NODE_LIMIT", "STEP_LIMIT", "Knapsack", "best_by_search", "best_by_slots", "too_large"]
 
 NODE_LIMIT = 200_000_000  # nodes of the search tree: about four seconds
-CELL_LIMIT = 100_000_000  # int32 cells that dynamic programming keeps to find the keys again: 400 MB
+CELL_LIMIT = 100_000_000  # int32 cells from which dynamic programming recovers the keys: 400 MB
 LP_SECONDS = 20.0
-STEP_LIMIT = 4_000_000_000  # steps of merging the tables of tenants: some seconds
+STEP_LIMIT = 4_000_000_000  # steps to merge the tables of tenants: some seconds
+
+
+@dataclass(frozen=True)
+class Knapsack:
+    """Candidate keys and the budgets that a set of them must keep.
+
+    Attributes
+    ----------
+    values : float64[n]
+        Value of each key, above 0, of a size that sums do not overflow.
+    sizes : int64[n]
+        Slots of each key, at least 1.
+    slots : int
+        Budget of ``sum(sizes)``.
+    tenants : int64[n]
+        Tenant of each key: an index into ``room``.
+    room : int64[T]
+        Slots that each tenant may still take; a number no smaller than the slots of all its keys is no limit.
+    cost : float64[n]
+        KV tokens of all copies of each key; empty where tokens are not limited.
+    tokens_used, token_budget : float
+        Tokens that are taken already, and the budget that these and the set may fill.
+    """
+
+    values: NDArray[np.float64]
+    sizes: NDArray[np.int64]
+    slots: int
+    tenants: NDArray[np.int64]
+    room: NDArray[np.int64]
+    cost: NDArray[np.float64]
+    tokens_used: float = 0.0
+    token_budget: float = np.inf
 
 
 def too_large(why: str) -> ValueError:
-    """The one refusal of this module, with the way out."""
+    """Return the error of an input that is too large."""
     return ValueError(f"admission = 'exact': the input is too large ({why}); use 'density'")
 
 
@@ -34,10 +68,11 @@ def too_large(why: str) -> ValueError:
 def _merge_size(
     table: NDArray[np.float64], gain: NDArray[np.float64], k: int, count: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """Allow ``n`` keys of size ``k`` worth ``gain[n]`` (concave) in every budget; ``count`` takes the best n.
+    """Allow ``n`` keys of size ``k`` with value ``gain[n]`` (concave) in every budget; ``count`` gets the best n.
 
-    Budgets with the same remainder modulo k form one chain, along which the best number of slots left to the
-    others never falls, so the middle of a chain halves the range of both sides. Ties leave the others the fewer.
+    Budgets with the same remainder modulo k form one chain. Along it the best number of slots for the other keys
+    never falls, so the result at the middle of a chain halves the range of both sides. On ties the other keys get
+    fewer slots.
     """
     most = len(gain) - 1
     merged = np.empty_like(table)
@@ -71,7 +106,7 @@ def _merge_size(
 def _merge_tenant(
     table: NDArray[np.float64], other: NDArray[np.float64], given: NDArray[np.int32]
 ) -> NDArray[np.float64]:
-    """Give the other table 0..len(other) - 1 slots of every budget, whichever is best; ties give it the fewest."""
+    """Give the other table the best of 0..len(other) - 1 slots of every budget; ties give it the fewest."""
     merged = table.copy()
     for budget in range(len(table)):
         for slots in range(1, min(budget, len(other) - 1) + 1):
@@ -84,7 +119,7 @@ def _merge_tenant(
 
 @dataclass
 class _Pool:
-    """Keys that share a limit of slots: by size, the best of each size first, and what each budget takes of it."""
+    """Keys that share a limit of slots: by size, best first, with the number that each budget takes of a size."""
 
     groups: list[tuple[int, NDArray[np.int64]]]
     limit: int
@@ -107,37 +142,31 @@ class _Pool:
         return found
 
 
-def best_by_slots(
-    values: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    slots: int,
-    tenants: NDArray[np.int64],
-    room: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Return the most valuable set of keys with ``sum(sizes) <= slots`` and ``<= room[t]`` within each tenant.
+def best_by_slots(problem: Knapsack) -> NDArray[np.int64]:
+    """Return the most valuable set of keys within the slots of the fleet and of each tenant; tokens do not count.
 
-    Among keys of one tenant and size, the higher value goes first, then the lower index. Among equal sets: as much
-    as possible for tenants without a binding limit, then as many keys as possible of the smallest size, then of the
-    next. "Best" and "equal" are of float64 sums.
+    Of keys of one tenant and size, the set takes those of higher value, then those of lower index. Of equal sets, the
+    result takes as much as possible for tenants without a binding limit, then as many keys as possible of the
+    smallest size, then of the next. Values are compared as float64 sums.
 
     Parameters
     ----------
-    values : float64[n]
-        Above 0, of a size that sums do not overflow.
-    sizes : int64[n]
-        At least 1.
-    tenants : int64[n]
-        Index into ``room``.
-    room : int64[T]
-        Slots left to each tenant; as much as all its keys need, or more, is no limit.
+    problem : Knapsack
+        Candidate keys and budgets.
+
+    Returns
+    -------
+    int64[]
+        Positions of the keys in ``problem``, ascending.
 
     Raises
     ------
     ValueError
         When the tables would exceed `CELL_LIMIT` or their merging `STEP_LIMIT`.
     """
+    values, sizes, tenants, room = problem.values, problem.sizes, problem.tenants, problem.room
     wanted = np.bincount(tenants, weights=sizes, minlength=len(room))
-    slots = min(slots, int(sizes.sum()))
+    slots = min(problem.slots, int(sizes.sum()))
     bound = np.flatnonzero(room < np.minimum(wanted, slots))
     is_bound = np.zeros(len(room), dtype=bool)
     is_bound[bound] = True
@@ -172,7 +201,7 @@ def _pool(keys: NDArray[np.int64], values: NDArray[np.float64], sizes: NDArray[n
     for k, start, stop in zip(distinct.tolist(), starts, np.append(starts, len(ranked))[1:], strict=True):
         if k <= limit:
             groups.append((k, ranked[start : min(stop, start + limit // k)]))
-    return _Pool(groups[::-1], limit)  # the smallest size last, so that it is the first to be handed out
+    return _Pool(groups[::-1], limit)  # the smallest size last: `_Pool.keys` then takes it first
 
 
 @njit(cache=True, nogil=True)
@@ -195,10 +224,10 @@ def _search(
     node_limit: int,
     chosen: NDArray[np.bool_],
 ) -> int:
-    """Depth-first search beside keys that are settled; 1: ``chosen`` beats the incumbent, 0: nothing does, -1: gave up.
+    """Search the undecided keys depth first; return 1: ``chosen`` beats the incumbent, 0: no set does, -1: limit hit.
 
-    ``profit`` is a key's value above its price. The bound of a node is the root's, less what its decisions gave
-    away: the profit of keys left out, the loss on keys taken. Of equal keys (a run) the first ones are taken.
+    ``profit`` is the value of a key above its price. The bound of a node is that of the root less the cost of its
+    decisions: the profit of keys left out, the loss on keys taken. Of equal keys (a run) the first are taken.
     """
     n = len(values)
     at = np.zeros(n + 1, dtype=np.int64)
@@ -254,54 +283,46 @@ def _search(
     return found
 
 
-def best_by_search(
-    values: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    cost: NDArray[np.float64],
-    slots: int,
-    tokens_used: float,
-    token_budget: float,
-    tenants: NDArray[np.int64],
-    room: NDArray[np.int64],
-    incumbent: float,
-) -> NDArray[np.int64] | None:
-    """Return the most valuable set under slots, tokens and tenants' room, or None when nothing beats ``incumbent``.
+def best_by_search(problem: Knapsack, incumbent: float) -> NDArray[np.int64] | None:
+    """Return the most valuable set of keys within slots, tokens and the slots of each tenant.
 
-    No set is worth more than the result (or the incumbent) by over ``1e-12 + 4.4e-16 * n`` of it, which is what
-    the rounding of float64 sums may amount to. Ties stay with the incumbent, then with the set found first; of
-    equal keys the lower indices are taken.
+    No set is worth more than the result (or the incumbent) by over ``1e-12 + 4.4e-16 * n`` of it, the bound of the
+    rounding of float64 sums. On a tie the incumbent wins, then the set found first; of equal keys the set takes those
+    of lower index.
 
     Parameters
     ----------
-    values, sizes, tenants, room
-        As in `best_by_slots`.
-    cost : float64[n]
-        Tokens that a key takes with all its copies.
-    tokens_used, token_budget : float
-        Tokens that are taken already, and the budget that they and the set may fill.
+    problem : Knapsack
+        Candidate keys and budgets.
     incumbent : float
         Value of a set that is known to fit.
+
+    Returns
+    -------
+    int64[] or None
+        Positions of the keys in ``problem``, ascending; None when no set is worth more than ``incumbent``.
 
     Raises
     ------
     ValueError
-        When the search meets more than `NODE_LIMIT` nodes.
+        When the search meets more than `NODE_LIMIT` nodes, or the relaxed problem takes longer than `LP_SECONDS`.
     """
+    values, sizes, cost, tenants = problem.values, problem.sizes, problem.cost, problem.tenants
+    slots, token_budget = problem.slots, problem.token_budget
     n = len(values)
-    profit, bound = _priced(
-        values, sizes, cost, slots, max(token_budget - tokens_used, float(cost.max())), tenants, room
-    )
+    profit, bound = _priced(problem)
     slack = 1e-12 + 4.4e-16 * n
-    # To decide against a profit costs as much, which may be more than the bound has to give away.
+    # To decide against the sign of a profit costs as much; beyond the slack of the bound, the key is decided.
     open_ = np.flatnonzero(np.abs(profit) <= bound - incumbent + slack * bound)
     settled = profit > 0
     settled[open_] = False
     slots_used, worth = int(sizes[settled].sum()), float(values[settled].sum())
-    tokens_used += float(cost[settled].sum())
-    room = room - np.bincount(tenants[settled], weights=sizes[settled], minlength=len(room)).astype(np.int64)
+    tokens_used = problem.tokens_used + float(cost[settled].sum())
+    settled_slots = np.bincount(tenants[settled], weights=sizes[settled], minlength=len(problem.room))
+    room = problem.room - settled_slots.astype(np.int64)
     if slots_used > slots or tokens_used > token_budget or (room < 0).any():
         return None
-    # The largest profits and losses first, so that the doubtful keys form a small tree at the end.
+    # The largest profits and losses first: the undecided keys form a small tree at the end.
     order = open_[np.lexsort([part[open_] for part in (tenants, cost, sizes, values, -np.abs(profit))])]
     values, sizes, cost, tenants = values[order], sizes[order], cost[order], tenants[order]
     profit, n = profit[order], len(order)
@@ -319,29 +340,24 @@ def best_by_search(
     return np.sort(np.concatenate((np.flatnonzero(settled), order[chosen]))) if outcome else None
 
 
-def _priced(
-    values: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    cost: NDArray[np.float64],
-    slots: int,
-    tokens: float,
-    tenants: NDArray[np.int64],
-    room: NDArray[np.int64],
-) -> tuple[NDArray[np.float64], float]:
-    """Value of each key above its price, and the bound of the whole problem at those prices."""
-    from scipy.optimize import linprog  # slow to import, and rarely needed
+def _priced(problem: Knapsack) -> tuple[NDArray[np.float64], float]:
+    """Return the value of each key above its price, and the bound of the whole problem at these prices."""
+    from scipy.optimize import linprog  # slow to import, rarely needed
     from scipy.sparse import coo_array
 
+    values, tenants, room = problem.values, problem.tenants, problem.room
+    tokens = max(problem.token_budget - problem.tokens_used, float(problem.cost.max()))
     n = len(values)
     each = np.arange(n)
     rows = [np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64), tenants + 2]
-    # Every row is divided by its budget, and every key fits alone: all shares lie in 0..1.
-    share = [sizes / slots, cost / tokens, sizes / np.maximum(room[tenants], 1)]
+    # Each row is divided by its budget, and each key fits alone: all shares lie in 0..1.
+    sizes = problem.sizes
+    share = [sizes / problem.slots, problem.cost / tokens, sizes / np.maximum(room[tenants], 1)]
     matrix = coo_array(
         (np.concatenate(share), (np.concatenate(rows), np.tile(each, 3))), shape=(2 + len(room), n)
     ).tocsr()
-    # Interior points, which are faster here than the simplex.
-    solved = linprog(  # type: ignore[call-overload]  # scipy's stubs know no sparse matrix here, its documentation does
+    # The interior-point method is faster here than the simplex.
+    solved = linprog(  # type: ignore[call-overload]  # the stubs of scipy lack sparse matrices here
         -values,
         A_ub=matrix,
         b_ub=np.ones(2 + len(room)),

@@ -1,4 +1,4 @@
-"""Placement on destinations that differ in capacity, or that may keep only so many tokens warm."""
+"""Placement on destinations that differ in capacity, or that have a token budget."""
 
 from __future__ import annotations
 
@@ -16,12 +16,24 @@ __all__ = ["Choice", "Places", "fill", "in_rows", "offsets_of"]
 
 @dataclass(frozen=True)
 class Choice:
-    """Sizes, and what the budget of the whole fleet admits.
+    """Sizes, and the keys that the budget of the whole fleet admits.
 
-    ``admitted`` int64[A] in descending rate, with their ``rates`` float64[A] and ``replicas`` int64[A] (k);
-    ``cannot_fit`` int64[] as in `RoutingTable`; ``order`` int64[M]: keys as the policy would take them. ``sizes`` is
-    the k of every key, or, where only the M keys of ``order`` could get a slot, of those (``in_order``). ``reserved``
-    bool[A]: admitted by a floor.
+    Attributes
+    ----------
+    admitted : int64[A]
+        Admitted keys in descending rate.
+    rates : float64[A]
+        Requests/s of these keys.
+    replicas : int64[A]
+        k of these keys.
+    cannot_fit : int64[]
+        As in `RoutingTable`.
+    order : int64[M]
+        Keys in the order in which the policy takes them.
+    sizes : int64[B] or int64[M]
+        k of every key; where only the M keys of ``order`` can get a slot, k of these (``in_order``).
+    reserved : bool[A] or None
+        Keys that the floor of a tenant admitted; None when ``in_order``.
     """
 
     admitted: NDArray[np.int64]
@@ -34,13 +46,13 @@ class Choice:
 
     @property
     def in_order(self) -> bool:
-        """``sizes`` stand in the order of ``order``."""
+        """Whether ``sizes`` has the order of ``order``."""
         return self.reserved is None
 
 
 @dataclass(frozen=True)
 class Places:
-    """What is left to be given while keys are placed; every array changes with each placement."""
+    """Remaining budgets during placement; every array changes with each placement."""
 
     load: NDArray[np.float64]  # requests/s of each destination
     room: NDArray[np.float64]  # KV tokens of each destination
@@ -49,7 +61,7 @@ class Places:
 
     @classmethod
     def of(cls, problem: Problem, load: NDArray[np.float64]) -> Places:
-        """Everything is left."""
+        """Return the budgets before the first placement."""
         room = np.full(problem.destinations, np.inf) if problem.room is None else problem.room.copy()
         quota = np.full(max(1, problem.tenant_count), problem.budget)
         if problem.tenant_quota is not None:
@@ -61,12 +73,23 @@ class Places:
     ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
         """Place keys in the order given.
 
+        Parameters
+        ----------
+        problem : Problem
+            The input of the plan.
+        keys : int64[n]
+            Key indices.
+        replicas : int64[n]
+            k of each key; more than the slots of the fleet for a key that is no candidate.
+
         Returns
         -------
-        bool[len(keys)], int32[sum k of the placed]
-            Which of them found their k destinations, and the members of those.
+        placed : bool[n]
+            Whether each key found k destinations.
+        members : int32[sum k of the placed keys]
+            Their destinations.
         """
-        possible = replicas <= problem.budget  # the others are no keys of this fleet, and their k is none
+        possible = replicas <= problem.budget  # all others are too long for any destination, and have no k
         offsets = offsets_of(np.where(possible, replicas, 1))
         none = np.zeros(len(keys))
         tokens = none if problem.room is None or problem.slot_tokens is None else problem.slot_tokens[keys]
@@ -88,7 +111,7 @@ class Places:
 
 @dataclass
 class _Rows:
-    """Keys that have their places, in the order in which they got them."""
+    """Placed keys, in the order of placement."""
 
     problem: Problem
     sizes: NDArray[np.int64]
@@ -110,15 +133,30 @@ class _Rows:
 def fill(
     problem: Problem, choice: Choice, cold: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-    """Place under a token budget of each destination, where a key may fit the fleet and yet no destination.
+    """Place keys under a token budget of each destination, where a key may fit the fleet but no destination.
 
-    Keys that a floor reserved come first; where one finds no room, others of its tenant get the slots. Then the other
-    admitted keys, in descending rate; then, in the policy's order, whatever still fits.
+    Keys that a floor reserved come first; where one of them finds no room, other keys of its tenant get the slots. Then
+    come the other admitted keys in descending rate, then all keys that still fit, in the order of the policy.
+
+    Parameters
+    ----------
+    problem : Problem
+        The input of the plan.
+    choice : Choice
+        Sizes and admitted keys.
+    cold : float64[R]
+        Cold load of each destination, requests/s.
 
     Returns
     -------
-    int64[A], int64[A], int32[sum k], float64[R]
-        Keys in descending rate, their k, their members, and the load.
+    admitted : int64[A]
+        Keys in descending rate.
+    replicas : int64[A]
+        Their k.
+    members : int32[sum k]
+        Their destinations.
+    load : float64[R]
+        Requests/s of each destination, the cold load included.
     """
     places, rows = Places.of(problem, cold), _Rows(problem, choice.sizes)
     reserved = np.zeros(len(choice.admitted), dtype=bool) if choice.reserved is None else choice.reserved
@@ -144,18 +182,37 @@ def fill(
 def in_rows(
     problem: Problem, sizes: NDArray[np.int64], keys: NDArray[np.int64], *units: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], list[NDArray[np.int32]]]:
-    """Order keys by descending rate, ties on the lower index, and each of the ``units`` arrays with them."""
+    """Order keys by descending rate, ties on the lower index, and each of the ``units`` arrays with them.
+
+    Parameters
+    ----------
+    problem : Problem
+        The input of the plan.
+    sizes : int64[B]
+        k of every key.
+    keys : int64[A]
+        Key indices in the order of the units.
+    *units : int32[sum k]
+        One value for each unit of the keys.
+
+    Returns
+    -------
+    admitted : int64[A]
+        The keys in descending rate.
+    units : list of int32[sum k]
+        The arrays in the same order.
+    """
     ascending = np.sort(keys)
     admitted = ascending[top_indices(problem.rates[ascending])]
     rank = np.empty(len(problem.rates), dtype=np.int64)
     rank[admitted] = np.arange(len(admitted))
-    # Units of one key stay together, and in their order.
+    # The units of one key stay together and keep their order.
     at = np.argsort(rank[np.repeat(keys, sizes[keys])], kind="stable")
     return admitted, [each[at] for each in units]
 
 
 def offsets_of(replicas: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the units of each row begin, and the end: int64[A + 1]."""
+    """Return the first unit of each row, and the number of units: int64[A + 1]."""
     offsets = np.zeros(len(replicas) + 1, dtype=np.int64)
     np.cumsum(replicas, out=offsets[1:])
     return offsets

@@ -1,4 +1,4 @@
-"""Order and sums of millions of rates: exact, the same for every input order, and no more work than is needed."""
+"""Order and sums of millions of rates: exact, and the same for every order of the input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 __all__ = ["as_float", "exact_sum", "read_only", "survey", "top_indices"]
 
-# Bits of a float64 that is >= 0, read as a whole number, order as the floats do; -0.0 counts as 0.0.
+# The bits of floats >= 0, read as whole numbers, have the same order as the floats; -0.0 counts as 0.0.
 _WITHOUT_SIGN = np.uint64(0x7FFF_FFFF_FFFF_FFFF)
 _UNITS = 1 << 1074  # the smallest float64 above 0 is 1 / _UNITS
 
@@ -34,7 +34,7 @@ def _fill_bins(values: NDArray[np.float64], low: NDArray[np.int64], high: NDArra
 
 
 def read_only(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A contiguous view that cannot be written to: one kind of array, so that kernels are compiled once."""
+    """Return a contiguous read-only view: numba then compiles each kernel for one type of array only."""
     view = np.ascontiguousarray(values).view()
     view.setflags(write=False)
     return view
@@ -43,14 +43,14 @@ def read_only(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def exact_sum(values: NDArray[np.float64]) -> int:
     """Return the exact sum of finite values >= 0, in units of 2**-1074; see `as_float`.
 
-    Float addition depends on the order of its terms in the last bits, and a cold load that differs in the last
-    bit may break a tie of the placement another way. This sum does not, so shuffled rates give equal tables.
+    The last bits of a float sum depend on the order of its terms, and a cold load that differs in the last bit can
+    resolve a tie of the placement in another way. This sum is exact, so shuffled rates give equal tables.
     """
     return survey(values)[1]
 
 
 def survey(values: NDArray[np.float64]) -> tuple[int, int]:
-    """Return the first index whose value is not finite or is below 0, or -1 and the `exact_sum`; in one pass."""
+    """Return the first index whose value is not finite or is below 0, or -1; and the `exact_sum`; in one pass."""
     low, high = np.zeros(0x7FF, dtype=np.int64), np.zeros(0x7FF, dtype=np.int64)
     bad = _fill_bins(read_only(values), low, high)
     total = 0
@@ -61,16 +61,16 @@ def survey(values: NDArray[np.float64]) -> tuple[int, int]:
 
 
 def as_float(exact: int) -> float:
-    """Round an exact sum to the nearest float64; `OverflowError` beyond the largest."""
+    """Round an exact sum to the nearest float64; raise `OverflowError` beyond the largest."""
     return exact / _UNITS
 
 
 @njit(cache=True, nogil=True)
 def _floor_of_top(values: NDArray[np.float64], count: int) -> tuple[np.int64, int]:
-    """Bits that the ``count`` largest values reach, found 16 bits at a time.
+    """Return a floor that at least the ``count`` largest values reach, found 16 bits at a time.
 
-    Returns the floor, and how many values lie above it when it is a value itself, else -1: then at most
-    ``2 * count`` values reach it, which is near enough.
+    The second result is the number of values above the floor when the floor is a value of the vector. Else it is -1,
+    and at most ``2 * count`` values reach the floor.
     """
     bits = values.view(np.uint64)
     counts = np.empty(1 << 16, dtype=np.int64)
@@ -97,9 +97,9 @@ def _floor_of_top(values: NDArray[np.float64], count: int) -> tuple[np.int64, in
 
 @njit(cache=True, nogil=True)
 def _reaching(values: NDArray[np.float64], least: np.int64, equal: int) -> NDArray[np.int64]:
-    """Ascending indices of values at or above the floor; of those equal to it only the first ``equal``, if >= 0."""
+    """Return ascending indices of values at or above the floor; of equal values only the first ``equal``, if >= 0."""
     bits = values.view(np.uint64)
-    floor = np.uint64(least)  # compared with a signed number, both would be rounded to float64
+    floor = np.uint64(least)  # numba converts both sides of a comparison with a signed number to float64
     size = 0
     for i in range(len(bits)):
         if bits[i] & _WITHOUT_SIGN >= floor:
@@ -120,7 +120,7 @@ def _reaching(values: NDArray[np.float64], least: np.int64, equal: int) -> NDArr
 def _radix_descending(values: NDArray[np.float64], order: NDArray[np.int64]) -> bool:
     """Stable sort by descending value: radix on the upper 32 bits, insertion where those are equal.
 
-    Returns False, with ``order`` unusable, when values are so close together that insertion would take long.
+    Returns False, with ``order`` unusable, when values are so close together that insertion would take too long.
     """
     n = len(values)
     bits = values.view(np.uint64)
@@ -165,7 +165,7 @@ def _radix_descending(values: NDArray[np.float64], order: NDArray[np.int64]) -> 
 def top_indices(values: NDArray[np.float64], count: int | None = None) -> NDArray[np.int64]:
     """Return the indices of the ``count`` largest values (default: all), descending, ties on the lower index.
 
-    Only what is returned is sorted: O(B + count log count), and no array of B beside the input when count is small.
+    Only the result is sorted: O(B + count log count). With a small count no second array of size B is made.
 
     Parameters
     ----------
@@ -173,6 +173,11 @@ def top_indices(values: NDArray[np.float64], count: int | None = None) -> NDArra
         Finite, >= 0.
     count : int, optional
         At least 0; more than B counts as B.
+
+    Returns
+    -------
+    int64[min(count, B)]
+        Indices into ``values``.
     """
     values = read_only(values)
     if count is None or count >= len(values):
@@ -188,7 +193,7 @@ def _descending(values: NDArray[np.float64]) -> NDArray[np.int64]:
     order = np.empty(len(values), dtype=np.int64)
     if _radix_descending(values, order):
         return order
-    # Stable because equal values are brought back to the order of their indices.
+    # The last line restores the order of indices among equal values.
     order = np.argsort(-values)
     ranked = values[order]
     group = np.zeros(len(values), dtype=np.int64)

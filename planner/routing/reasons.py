@@ -1,4 +1,4 @@
-"""Why a key is not kept warm: only what the table and its inputs prove."""
+"""The reason why a key is not kept warm, as far as the table and its inputs prove it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from planner.routing.admission import admit
 from planner.routing.build import balance_ceiling, replicas_needed
 from planner.routing.explain_inputs import Inputs
-from planner.routing.problem import MOST_SLOTS
+from planner.routing.problem import MAX_SLOTS
 from planner.routing.table import RoutingTable
 
 __all__ = ["Reason", "planned_sizes", "why_not"]
 
 
 class Reason(StrEnum):
-    """Why a key is in the table, or is not; `why_not` tells the figures that come with each."""
+    """Why a key is admitted or not; `why_not` lists the figures of each reason."""
 
     ADMITTED = "admitted"
     SLOTS_GONE = "slots_gone"
@@ -32,7 +32,22 @@ class Reason(StrEnum):
 
 
 def planned_sizes(table: RoutingTable, given: Inputs, rates: NDArray[np.float64]) -> NDArray[np.int64]:
-    """k of keys of these rates as the planner sizes them: eq. 2, clamped to the available, and the balance target."""
+    """Return k of keys of these rates as the planner sizes them: eq. 2, clamped, and raised by the balance target.
+
+    Parameters
+    ----------
+    table : RoutingTable
+        Holds ``q_cap`` and ``slots``.
+    given : Inputs
+        Inputs of the plan.
+    rates : float64[n]
+        Requests/s of the keys.
+
+    Returns
+    -------
+    int64[n]
+        k of each key.
+    """
     most = int(given.available.sum())
     sizes = replicas_needed(rates, table.q_cap, most)
     ceiling = balance_ceiling(
@@ -46,30 +61,46 @@ def planned_sizes(table: RoutingTable, given: Inputs, rates: NDArray[np.float64]
 
 
 def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[str, Any]]:
-    """Tell why a key that the table does not hold was not admitted.
+    """Return the reason why a key that the table does not hold was not admitted.
 
-    What keys may take only shrinks while they are admitted, so a limit that the finished table leaves room in has
-    never refused the key. Where one limit alone refuses it, that is the reason; figures by reason:
+    The remaining budgets only shrink during admission. So a limit that the finished table does not reach never
+    refused the key. Where exactly one limit refuses it, that is the reason. Figures by reason:
 
     ``SLOTS_GONE``
-        ``keys_before``, ``slots`` that these took, ``last_rate`` of the least busy of them (None without any), and
-        ``reserved_keys``: those among them that come later in the order and had slots reserved for their tenant.
+        ``keys_before``, the ``slots`` that these took, ``last_rate`` of the least busy of them (None without any),
+        and ``reserved_keys``: keys among them that come later in the order but had slots reserved for their tenant.
     ``SLOTS_SHORT``
-        ``needed`` and ``left`` slots at its turn, ``keys_before``.
+        ``needed`` and ``left`` slots at the turn of the key, ``keys_before``.
     ``TOKENS_SHORT``
         ``needed_tokens`` of all its copies, and ``left_tokens`` of the fleet.
     ``NO_ROOM``
-        ``needed`` destinations, ``tokens`` of one copy, ``with_room``: destinations that had room for it in the end.
+        ``needed`` destinations, ``tokens`` of one copy, ``with_room``: destinations with room for it at the end.
     ``QUOTA_FULL``
         ``tenant`` (index), ``quota`` and ``used`` slots, ``needed``.
     ``PREFERRED``
         ``density`` and the ``lowest_density`` that was taken, value per ``unit`` ("slot" or "token"); ``as_a_set``
-        is True where the policy weighs whole sets, so that its density may be the higher one.
+        is True where the policy compares whole sets, so that the density of the key may be the higher one.
     ``NOT_TOLD``
-        ``could_be``: values of the reasons that could be true (none: the inputs are not those of the table), with
-        all their figures.
+        ``could_be``: values of the possible reasons (none: the inputs are not those of the table), with all their
+        figures.
 
     Cost: O(B); O(B log B) where tenants, tokens or value decide.
+
+    Parameters
+    ----------
+    table : RoutingTable
+        Result of `build_table` or `replan`.
+    given : Inputs
+        Inputs of the plan.
+    key : int
+        Index of a key that is not admitted.
+
+    Returns
+    -------
+    reason : Reason
+        The limit that refused the key.
+    figures : dict
+        Figures of the reason, as above.
     """
     own_rates = given.rates[table.admitted]
     if not np.array_equal(planned_sizes(table, given, own_rates), table.replicas):
@@ -79,7 +110,7 @@ def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[
         before = (own_rates > given.rates[key]) | ((own_rates == given.rates[key]) & (table.admitted < key))
         turn = _Turn(table, given, key, size, table.admitted[before], table.replicas[before])
         return _one(turn.refusals())
-    if table.admission == "exact":  # solving it again may take long; what is left in the end tells enough
+    if table.admission == "exact":  # to solve it again may take long; the remaining budgets are enough
         return _in_the_end(table, given, key, size)
     sizes = planned_sizes(table, given, given.rates)
     chosen = admit(
@@ -87,7 +118,7 @@ def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[
         rates=given.rates,
         sizes=sizes,
         values=_values(given),
-        slots=min(table.slots, MOST_SLOTS),
+        slots=min(table.slots, MAX_SLOTS),
         slot_tokens=given.slot_tokens,
         token_budget=None if given.room is None else float(given.room[given.available].sum()),
         tenants=given.tenants if given.tenants_limited else None,
@@ -95,7 +126,7 @@ def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[
         tenant_floor=given.tenant_floor,
     )
     if not np.array_equal(chosen.admitted, np.sort(table.admitted)):
-        # Some found no destination with room when they were placed, and others were taken instead.
+        # Some keys found no destination with room during placement, and other keys took their slots.
         if given.room is not None and key in chosen.admitted:
             return Reason.NO_ROOM, _room(table, given, key, size)
         return _in_the_end(table, given, key, size)
@@ -114,7 +145,7 @@ def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[
 
 @dataclass(frozen=True)
 class _Turn:
-    """What was taken when it was the key's turn."""
+    """Keys that were taken before the turn of the key."""
 
     table: RoutingTable
     given: Inputs
@@ -125,7 +156,7 @@ class _Turn:
     reserved: int = 0
 
     def refusals(self) -> dict[Reason, dict[str, Any]]:
-        """Every limit that refused the key."""
+        """Return every limit that refused the key, with its figures."""
         found: dict[Reason, dict[str, Any]] = {}
         left = self.table.slots - int(self.replicas.sum())
         keys = len(self.taken)
@@ -165,7 +196,7 @@ class _Turn:
 
 
 def _in_the_end(table: RoutingTable, given: Inputs, key: int, size: int) -> tuple[Reason, dict[str, Any]]:
-    """The one limit that the finished table has no room in."""
+    """Return the limit that the finished table reaches, if it is only one."""
     refusals = _Turn(table, given, key, size, table.admitted, table.replicas).refusals()
     if given.room is not None and Reason.TOKENS_SHORT not in refusals:
         room = _room(table, given, key, size)

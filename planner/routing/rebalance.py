@@ -1,7 +1,7 @@
 """Compiled search for the fewest rate-weighted moves that bring every destination under its limit.
 
-Moving a unit away from its home costs its weight, taking it back costs nothing, and units without a home are free to
-go anywhere. No search spends more than a budget of cost, nor more than a count of looked-at pairs.
+To move a unit away from its home costs its weight; to move it back costs nothing; a unit without a home may go anywhere
+at no cost. No search exceeds its budget of cost or its number of examined pairs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["level", "moved_weight", "search", "swap"]
 
 @njit(cache=True, nogil=True)
 def moved_weight(place: NDArray[np.int32], units: Units) -> float:
-    """Weight of the units that are away from home."""
+    """Return the weight of the units that are away from home, in requests/s."""
     weight, home = units.weight, units.home
     moved = 0.0
     for unit in range(len(place)):
@@ -29,7 +29,7 @@ def moved_weight(place: NDArray[np.int32], units: Units) -> float:
 
 @njit(cache=True, nogil=True)
 def _cost(weight: float, home: int, place: int, target: int) -> float:
-    """Change of the moved weight when a unit goes from `place` to `target`."""
+    """Return the change of the moved weight when a unit moves from `place` to `target`."""
     if home < 0 or place == target:
         return 0.0
     return (0.0 if target == home else weight) - (0.0 if place == home else weight)
@@ -66,7 +66,7 @@ def _move(place: NDArray[np.int32], units: Units, fleet: Fleet, unit: int, to: i
 
 @njit(cache=True, nogil=True)
 def _go_home(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray[np.float64]) -> None:
-    """Take back every move that is not needed any more, heaviest first."""
+    """Undo every move that is no longer needed, heaviest first."""
     home, weight, load = units.home, units.weight, fleet.load
     changed = True
     while changed:
@@ -84,7 +84,7 @@ def _go_home(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArra
 
 @njit(cache=True, nogil=True)
 def _widest(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray[np.float64], unit: int) -> int:
-    """The destination with the most left under its limit that can take the unit; -1 when none can."""
+    """Return the destination with the most space under its limit that can take the unit; -1 when none can."""
     load, room, offsets, need = fleet.load, fleet.room, units.offsets, units.tokens[units.row_of[unit]]
     row = units.row_of[unit]
     single = offsets[row + 1] - offsets[row] == 1
@@ -99,14 +99,27 @@ def _widest(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray
 def level(place: NDArray[np.int32], units: Units, fleet: Fleet, limit: NDArray[np.float64], budget: float) -> bool:
     """Bring every destination under its limit with single moves, in a few passes over the units.
 
-    The heaviest units that are no heavier than what is too much go first, so that hardly more moves than the excess
-    itself; a rest that is smaller than all units takes the lightest that covers it. Units that are free to move go
-    before those that are at home. Right for thousands of units, where small ones fill every gap.
+    A unit that is no heavier than the excess moves first, heaviest first, so that hardly more moves than the excess.
+    For a rest that is smaller than all units, the lightest unit that covers it moves. Units away from home move before
+    units at home. This suits thousands of units, where small units fill every gap.
+
+    Parameters
+    ----------
+    place : int32[U]
+        Destination of each unit; changes in place.
+    units : Units
+        The units.
+    fleet : Fleet
+        State of the destinations; changes in place.
+    limit : float64[R]
+        Highest load of each destination, requests/s.
+    budget : float
+        Highest weight of the units away from home, requests/s.
 
     Returns
     -------
     bool
-        Whether every destination is under its limit; ``place`` and ``fleet`` hold what was reached.
+        Whether every destination is under its limit; ``place`` and ``fleet`` hold the state that was reached.
     """
     weights, home, load = units.weight, units.home, fleet.load
     over = 0
@@ -156,14 +169,31 @@ def swap(
 ) -> bool:
     """Bring every destination under its limit with moves and swaps.
 
-    Always from the most overloaded destination, the move or swap with the least moved weight for the load that it
-    takes off. ``noise`` shuffles near-equal choices, so that several runs search different ways. ``work`` int64[1] is
-    the number of pairs that may still be looked at.
+    Each step takes, at the most overloaded destination, the move or swap with the least moved weight per load removed.
+
+    Parameters
+    ----------
+    place : int32[U]
+        Destination of each unit; changes in place.
+    units : Units
+        The units.
+    fleet : Fleet
+        State of the destinations; changes in place.
+    limit : float64[R]
+        Highest load of each destination, requests/s.
+    budget : float
+        Highest weight of the units away from home, requests/s.
+    noise : float
+        Random factor on the score of each choice, so that several runs search in different ways; 0 for none.
+    seed : int
+        Seed of the random factor.
+    work : int64[1]
+        Pairs that may still be examined; changes in place.
 
     Returns
     -------
     bool
-        Whether every destination is under its limit; False when no choice, no budget or no work was left.
+        Whether every destination is under its limit; False when no choice, budget or work is left.
     """
     offsets, row_of, weight, home = units.offsets, units.row_of, units.weight, units.home
     load, room, capacity, tokens = fleet.load, fleet.room, fleet.capacity, units.tokens
@@ -197,7 +227,7 @@ def swap(
         while unit >= 0 and pairs > 0:
             a = weight[unit]
             need = tokens[row_of[unit]]
-            pairs -= destinations * (offsets[row_of[unit] + 1] - offsets[row_of[unit]])  # `holds` looks at all of a row
+            pairs -= destinations * (offsets[row_of[unit] + 1] - offsets[row_of[unit]])  # `holds` examines a whole row
             for d in range(destinations):
                 if d == r or capacity[d] <= 0 or holds(place, offsets, row_of[unit], d):
                     continue
@@ -207,7 +237,7 @@ def swap(
                         continue
                     gain = min(a, excess)
                     score = cost / gain
-                    score += 1e-9 * (load[d] + a) / limit[d]  # of equal ones the lightest destination
+                    score += 1e-9 * (load[d] + a) / limit[d]  # among equal scores, the lightest destination
                     if noise > 0:
                         score *= 1.0 + noise * next_uniform(state)
                     if score < best_score or (score == best_score and gain > best_gain):
@@ -259,14 +289,37 @@ def search(
     noise: float,
     work: NDArray[np.int64],
 ) -> tuple[bool, NDArray[np.int32], float]:
-    """Bring load / capacity under ``ceiling`` from ``start``, by the best of `level` and ``runs`` of `swap`.
+    """Bring load / capacity under ``ceiling`` from ``start``: the best of `level` and ``runs`` runs of `swap`.
+
+    Parameters
+    ----------
+    start : int32[U]
+        Destination of each unit at the start.
+    units : Units
+        The units.
+    state : Fleet
+        State of the destinations at the start.
+    ceiling : float
+        Highest load / capacity, requests/s.
+    budget : float
+        Highest weight of the units away from home, requests/s.
+    runs : int
+        Runs of `swap`.
+    noise : float
+        Random factor of all runs but the first, see `swap`.
+    work : int64[1]
+        Pairs that may still be examined; changes in place.
 
     Returns
     -------
-    Whether that was reached; the placement, of those that reached it the one that moved the least, else the one with
-    the lowest maximum; and its highest load / capacity. No placement moves more than ``budget``.
+    reached : bool
+        Whether a placement is under the ceiling.
+    place : int32[U]
+        Of the placements under the ceiling, the one that moves the least; else the one with the lowest maximum.
+    top : float
+        Its highest load / capacity.
     """
-    limit = np.where(state.capacity > 0, ceiling * state.capacity, 0.0)  # 0: never too much there, and nothing fits
+    limit = np.where(state.capacity > 0, ceiling * state.capacity, 0.0)  # 0: no load there, and nothing fits
     found = False
     best, least, lowest = start.copy(), np.inf, np.inf
     for run in range(runs + 1):

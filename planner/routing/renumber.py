@@ -1,4 +1,4 @@
-"""The same table under other indices: when keys come and go, and when destinations do."""
+"""The same table under other indices, after keys or destinations were added or removed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,25 @@ __all__ = ["with_destinations", "with_keys"]
 
 
 def with_keys(table: RoutingTable, new_index_of_old: ArrayLike, keys: int) -> RoutingTable:
-    """Return the table with its keys numbered as another rate vector numbers them.
+    """Return the table with its keys numbered as in another rate vector.
 
-    Admitted keys that the other vector does not have leave the table, and what they did to its figures is not known:
-    loads, rates and losses stay what they were when the table was planned; tokens, value and tenants are forgotten.
-    The result says where keys are warm, as the incumbent of a `replan`. Keys of equal rate keep their order.
+    Admitted keys that the other vector lacks leave the table. Loads, rates and losses keep the values of the plan;
+    tokens, value and tenants are cleared. The result states where keys are warm, as the incumbent of a `replan`.
+    Keys of equal rate keep their order.
 
     Parameters
     ----------
+    table : RoutingTable
+        The table to renumber.
     new_index_of_old : int64[table.keys]
-        The new index of each key, -1 for a key that is gone; no two keys share one.
+        The new index of each key, -1 for a removed key; no two keys share an index.
     keys : int
         Length of the other rate vector.
+
+    Returns
+    -------
+    RoutingTable
+        The renumbered table.
 
     Raises
     ------
@@ -63,18 +70,23 @@ def with_keys(table: RoutingTable, new_index_of_old: ArrayLike, keys: int) -> Ro
 
 
 def with_destinations(table: RoutingTable, positions: ArrayLike) -> RoutingTable:
-    """Return the table over some of its destinations, in another order; the others must carry nothing.
+    """Return the table over some of its destinations, in another order; the others must have no load and no keys.
 
     Parameters
     ----------
     positions : int64[R']
-        Which destination of the table each new one is; distinct.
+        Old index of each new destination; distinct.
+
+    Returns
+    -------
+    RoutingTable
+        The renumbered table.
 
     Raises
     ------
     ValueError
-        Naming the argument, the index and the value; also where a destination that is left out holds a key, is
-        a backup or carries load.
+        Naming the argument, the index and the value; also where an omitted destination holds a key, is a backup or
+        carries load.
     """
     old = np.asarray(positions)
     if old.ndim != 1 or len(old) == 0 or old.dtype.kind not in "iu":
@@ -87,15 +99,15 @@ def with_destinations(table: RoutingTable, positions: ArrayLike) -> RoutingTable
     new_of_old[old] = np.arange(len(old), dtype=np.int32)
     if (new_of_old[old] != np.arange(len(old))).any():
         at = int(np.argmax(new_of_old[old] != np.arange(len(old))))
-        raise ValueError(f"positions[{at}] = {old[at]}: the destination stands there twice")
+        raise ValueError(f"positions[{at}] = {old[at]}: the destination is given twice")
     members = new_of_old[table.members]
     backup = np.where(table.backup >= 0, new_of_old[table.backup], np.int32(-1)).astype(np.int32)
-    _none_left_out("member", table.members, members)
-    _none_left_out("backup", table.backup, np.where(table.backup >= 0, backup, 0))
+    _none_omitted("member", table.members, members)
+    _none_omitted("backup", table.backup, np.where(table.backup >= 0, backup, 0))
     loaded = np.flatnonzero((new_of_old < 0) & (table.load > 0))
     if len(loaded):
         raise ValueError(
-            f"positions: destination {loaded[0]} is left out, and carries {table.load[loaded[0]]} requests/s"
+            f"positions: destination {loaded[0]} is omitted, but carries {table.load[loaded[0]]} requests/s"
         )
     row_of = np.repeat(np.arange(len(table.admitted)), table.replicas)
     return replace(
@@ -107,7 +119,7 @@ def with_destinations(table: RoutingTable, positions: ArrayLike) -> RoutingTable
         **{
             name: values[old]
             for name in ("capacity", "available", "after_loss")
-            if len(values := getattr(table, name))  # a table from before these were known has none
+            if len(values := getattr(table, name))  # empty in tables of early versions
         },
     )
 
@@ -117,6 +129,6 @@ def _known(new: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int
     return np.sort(found[found >= 0])
 
 
-def _none_left_out(what: str, old: NDArray[np.int32], new: NDArray[np.int32]) -> None:
+def _none_omitted(role: str, old: NDArray[np.int32], new: NDArray[np.int32]) -> None:
     if (new < 0).any():
-        raise ValueError(f"positions: destination {old[int(np.argmax(new < 0))]} is left out, and is a {what} of a key")
+        raise ValueError(f"positions: destination {old[int(np.argmax(new < 0))]} is omitted, but is a {role} of a key")

@@ -1,8 +1,9 @@
-"""A new plan that keeps what is warm: the incumbent's homes, and the fewest moves that restore the balance."""
+"""A new plan that keeps warm keys in place: the incumbent's homes, and the fewest moves that restore the balance."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,28 +11,28 @@ from numpy.typing import ArrayLike, NDArray
 from planner.routing.build import Assignment, assign, cold_load, finish
 from planner.routing.kernels import max_over_mean
 from planner.routing.places import Places, in_rows, offsets_of
-from planner.routing.problem import Problem
+from planner.routing.problem import PlanOptions, Problem
 from planner.routing.ranking import as_float, exact_sum
 from planner.routing.rebalance import search
 from planner.routing.table import RoutingTable
-from planner.routing.units import NOWHERE, Fleet, Units, keep_members, place_new, recount, top_of
+from planner.routing.units import NOWHERE, Fleet, Held, Rows, Units, keep_members, place_new, recount, top_of
 from planner.routing.validation import positive, share, whole
 
-__all__ = ["replan"]
+__all__ = ["replan", "replan_table"]
 
-# Units (keys x destinations each) up to which swaps and many shuffled runs are worth their time: with thousands of
-# keys the small ones fill every gap, and single moves move hardly more than the excess itself.
+# Up to this number of units (key, destination) swaps and many shuffled runs are worth their time. With thousands of
+# keys the small keys fill every gap, and single moves move hardly more than the excess.
 SMALL = 2_048
 RUNS = 200
 NOISE = 0.5
-WORK = 20_000_000  # pairs of units that the runs look at
-# Bisection on the ceiling when the moves are limited: runs at each step, steps, and the precision that is enough.
+WORK = 20_000_000  # pairs of units that the runs examine
+# Bisection on the ceiling when the moves are limited: runs at each step, steps, and relative precision.
 PROBES = 8
 STEPS = 16
 PRECISION = 1e-4
-ROUNDING = 1e-12  # of tokens that are no whole numbers
-SLACK = 5e-13  # a sum of thousands of loads depends on its order by less
-MOST_NAMES = 1_000  # destinations up to which a fresh plan's are renamed: the matching takes R^3
+ROUNDING = 1e-12  # of token counts that are not whole numbers
+SLACK = 5e-13  # larger than the effect of the order of addition on a sum of thousands of loads
+MAX_RENAMED = 1_000  # destinations; the matching that renames those of a fresh plan takes R^3
 
 
 def replan(
@@ -41,99 +42,107 @@ def replan(
     q_cap: float,
     slots: int,
     max_imbalance_factor: float = 1.02,
-    cold_load: ArrayLike | None = None,
     max_moved_share: float | None = None,
     destinations: int | None = None,
-    prefix_tokens: ArrayLike | None = None,
-    admission: str = "top_rate",
-    balance_target: float | None = None,
-    capacity: ArrayLike | None = None,
-    available: ArrayLike | None = None,
-    slot_tokens: ArrayLike | None = None,
-    token_budget: ArrayLike | None = None,
-    tenants: ArrayLike | None = None,
-    tenant_quota: ArrayLike | None = None,
-    tenant_floor: ArrayLike | None = None,
+    **options: Unpack[PlanOptions],
 ) -> RoutingTable:
     """Plan for new rates, keeping the incumbent's assignment as far as the balance allows.
 
     1. Size and admit as `build_table` does (paper, Algorithm 1).
-    2. Keys that stay keep their destinations; a key that needs fewer drops the most loaded. What a key held on a
-       destination that is not available any more must move, and so must what does not fit into ``token_budget``
-       since prefixes grew (the lowest rates leave): these moves are *forced*.
+    2. Keys that stay keep their destinations; a key that needs fewer drops the most loaded. A unit on a destination
+       that is no longer available must move. Where prefixes grew beyond ``token_budget``, the units of the lowest
+       rates must move. These moves are *forced*.
     3. Forced and new units go to the lightest destinations, heaviest first (LPT). New destinations start empty.
-    4. If the imbalance is then above the target, ``max_imbalance_factor`` times that of a fresh plan for the same
-       rates and fleet, the units placed in step 3 alone are moved (and, up to ``SMALL`` units, swapped). If that does
-       not reach it, keys leave their homes too, fewest by rate: *voluntary* moves.
+    4. The target is ``max_imbalance_factor`` times the imbalance of a fresh plan for the same rates and fleet. If the
+       imbalance is above it, only units placed in step 3 move (and, up to ``SMALL`` units, swap). If that does not
+       reach the target, keys leave their homes too, fewest by rate: *voluntary* moves.
 
-    Without ``max_moved_share`` the target is always met: where the search gets stuck, the fresh placement is taken,
-    its destinations renamed among equal ones so that most of the rate stays where it is warm. With it, voluntary
-    moves get what the forced ones leave of the share, and the result is the best balance found within that, by
-    bisection on the highest load / capacity; moving stops at the target. ``moved_rate`` exceeds the share of the
-    admitted rate only where the forced moves alone do. At 1 the share limits nothing.
+    Without ``max_moved_share`` the target is always met: where the search gets stuck, the result is the fresh
+    placement, its destinations renamed among equal ones so that most of the rate stays where it is warm. With a
+    share, voluntary moves get the part of it that the forced moves leave. The result is then the best balance found
+    within that part, by bisection on the highest load / capacity; moves stop at the target. ``moved_rate`` exceeds
+    the share of the admitted rate only where the forced moves alone exceed it. A share of 1 is no limit.
 
-    ``token_budget`` holds in any case: a key that finds no room in step 3 is not admitted, and in the policy's order
-    whatever still fits takes the slots that it leaves. So a replan may admit a little less than a plan from scratch.
+    ``token_budget`` always holds: a key without room in step 3 is not admitted, and the next keys in the order of the
+    policy that still fit take its slots. So a replan may admit a little less than a plan from scratch.
 
-    The search is bounded: up to ``SMALL`` units by ``RUNS`` shuffled runs and by ``WORK`` pairs looked
-    at, beyond by a few passes over the units. Equal inputs give equal plans on every machine.
+    The search is bounded: up to ``SMALL`` units by ``RUNS`` shuffled runs and ``WORK`` examined pairs, beyond that by
+    a few passes over the units. Equal inputs give equal plans on every machine.
 
-    The paper measures that LPT from scratch re-assigns 94.5% of keys under drift (section 5.4) and leaves a
-    replanner that knows about churn open; this is one.
+    The paper measures that LPT from scratch re-assigns 94.5% of keys under drift (section 5.4) and names a replanner
+    that limits churn as an open gap; this function closes it.
 
     Parameters
     ----------
     incumbent : RoutingTable
-        What serves now.
+        The table in service.
     rates : float64[B]
-        Requests/s; key indices mean the same keys as in the incumbent, new keys stand at the end.
+        Requests/s; key indices mean the same keys as in the incumbent, new keys come last.
+    q_cap, slots
+        As in `build_table`.
     max_imbalance_factor : float
         At least 1.
     max_moved_share : float, optional
-        In [0, 1]: the most of the admitted rate that may move.
+        In [0, 1]: maximum share of the admitted rate that may move.
     destinations : int, optional
-        R, at least the incumbent's (the default); new destinations stand at the end. Indices never shift: one that
-        is gone is marked in ``available``.
-    q_cap, slots, cold_load, and all others
-        As in `build_table`.
+        R, at least that of the incumbent (the default); new destinations come last. Indices never shift:
+        ``available`` marks a destination that was removed.
+    **options
+        ``cold_load``, ``prefix_tokens``, ``admission``, ``balance_target``, ``capacity``, ``available``,
+        ``slot_tokens``, ``token_budget``, ``tenants``, ``tenant_quota`` and ``tenant_floor``, as in `build_table`.
 
     Returns
     -------
     RoutingTable
-        With ``moved`` (keys that lost a warm destination they still needed), ``moved_rate`` (requests/s of the
+        With ``moved`` (keys that lost a warm destination that they still need), ``moved_rate`` (requests/s of the
         shares that moved), ``moved_keys`` (their indices, ascending), ``cooled`` and ``cooled_rate`` (keys that lose
-        their warm slots, which no share of moves limits) and, with ``prefix_tokens``, ``rewarm_tokens``.
+        their warm slots; ``max_moved_share`` does not limit them) and, with ``prefix_tokens``, ``rewarm_tokens``.
 
     Raises
     ------
     ValueError
         Naming the argument, the index and the value; also when no destination is available.
     """
+    count = incumbent.destinations if destinations is None else whole("destinations", destinations, 1)
+    problem = Problem.checked(rates, destinations=count, q_cap=q_cap, slots=slots, **options)
+    return replan_table(incumbent, problem, max_imbalance_factor=max_imbalance_factor, max_moved_share=max_moved_share)
+
+
+def replan_table(
+    incumbent: RoutingTable,
+    problem: Problem,
+    *,
+    max_imbalance_factor: float = 1.02,
+    max_moved_share: float | None = None,
+) -> RoutingTable:
+    """Return the routing table of a checked problem that keeps the incumbent's assignment, as `replan` describes.
+
+    Parameters
+    ----------
+    incumbent : RoutingTable
+        The table in service.
+    problem : Problem
+        Its keys and destinations begin with those of the incumbent, in the same order.
+    max_imbalance_factor, max_moved_share
+        As in `replan`.
+
+    Returns
+    -------
+    RoutingTable
+        As `replan` returns it.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and its value; also when the problem has fewer keys or destinations than the incumbent.
+    """
     factor = positive("max_imbalance_factor", max_imbalance_factor, least=1.0)
     most = None if max_moved_share is None else share("max_moved_share", max_moved_share)
-    count = incumbent.destinations if destinations is None else whole("destinations", destinations, 1)
-    if count < incumbent.destinations:
+    if problem.destinations < incumbent.destinations:
         raise ValueError(
-            f"destinations = {count}: fewer than the incumbent's {incumbent.destinations}; "
-            "mark those that are gone in available"
+            f"destinations = {problem.destinations}: fewer than the incumbent's {incumbent.destinations}; "
+            "mark removed destinations in available"
         )
-    problem = Problem.checked(
-        rates,
-        destinations=count,
-        q_cap=q_cap,
-        slots=slots,
-        cold_load=cold_load,
-        prefix_tokens=prefix_tokens,
-        admission=admission,
-        balance_target=balance_target,
-        capacity=capacity,
-        available=available,
-        slot_tokens=slot_tokens,
-        token_budget=token_budget,
-        tenants=tenants,
-        tenant_quota=tenant_quota,
-        tenant_floor=tenant_floor,
-    )
     if len(problem.rates) < incumbent.keys:
         raise ValueError(f"rates: {len(problem.rates)} keys, fewer than the incumbent's {incumbent.keys}")
     fresh = assign(problem)
@@ -148,36 +157,28 @@ def replan(
     return _table(problem, draft, best, held, incumbent, goal)
 
 
-@dataclass(frozen=True)
-class Held:
-    """What the incumbent holds where, and the load that it planned."""
-
-    row: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    members: NDArray[np.int32]
-    load: NDArray[np.float64]
+def _rows_of(plan: Assignment) -> Rows:
+    return Rows(plan.admitted, plan.offsets, plan.rates)
 
 
 def _homes(problem: Problem, plan: Assignment, held: Held) -> tuple[Units, Fleet, float]:
-    """The units of a plan with their homes, the fleet that carries those, and the rate that has to move."""
+    """Return the units of a plan with their homes, the fleet with their load, and the rate that must move."""
     speeds = np.where(problem.available, problem.capacity, 0.0)
     if problem.room is None or problem.slot_tokens is None:
         room, tokens = np.full(problem.destinations, np.inf), np.zeros(len(plan.admitted))
     else:
-        # What fits in one order of addition must fit in another.
+        # A set that fits in one order of addition must fit in every other.
         room, tokens = problem.room * (1 + ROUNDING), problem.slot_tokens[plan.admitted]
     fleet = Fleet(speeds, plan.cold.copy(), room)
-    units, forced = keep_members(
-        *(plan.admitted, plan.offsets, plan.rates, tokens, held.row, held.offsets, held.members, held.load, fleet)
-    )
+    units, forced = keep_members(_rows_of(plan), tokens, held, fleet)
     return units, fleet, forced
 
 
 def _kept(problem: Problem, fresh: Assignment, held: Held) -> tuple[Assignment, NDArray[np.int32], Units, Fleet, float]:
-    """Steps 2 and 3 of `replan`: what stays, and first places for the rest."""
+    """Run steps 2 and 3 of `replan`: keep homes, and give all other units a first place."""
     draft = fresh
     if problem.room is not None:
-        # What the fleet admits, not what a plan from scratch found room for: a warm key may fit only where it is.
+        # All keys that the fleet admits, with or without room in a fresh plan: a warm key may fit only where it is.
         choice = fresh.choice
         draft = replace(
             fresh, admitted=choice.admitted, rates=choice.rates, offsets=offsets_of(choice.replicas),
@@ -200,7 +201,7 @@ def _refilled(
     fleet: Fleet,
     refused: NDArray[np.int64],
 ) -> tuple[Assignment, NDArray[np.int32], Units, Fleet]:
-    """The plan without the rows that found no room, and with what fits in their stead."""
+    """Replace the rows without room by keys that fit."""
     sizes, order = draft.choice.sizes, draft.choice.order
     stays = np.ones(len(draft.admitted), dtype=bool)
     stays[refused] = False
@@ -213,7 +214,7 @@ def _refilled(
     places.quota[:] -= np.bincount(owner, weights=sizes[kept], minlength=len(places.quota)).astype(np.int64)
     done = np.zeros(len(problem.rates), dtype=bool)
     done[draft.admitted] = True
-    done[: len(held.row)] |= held.row >= 0  # else a warm key that is not chosen would come back, and move
+    done[: len(held.row)] |= held.row >= 0  # a warm key that was not chosen must not return on another destination
     more = order[~done[order]]
     placed, members = places.place(problem, more, sizes[more])
     admitted, (place, home) = in_rows(
@@ -236,9 +237,9 @@ def _refilled(
 def _balanced(
     start: NDArray[np.int32], units: Units, fleet: Fleet, target: float, budget: float
 ) -> NDArray[np.int32] | None:
-    """Step 4 of `replan`: the placement under the target that moves least, else the best within the budget.
+    """Run step 4 of `replan`: return the placement under the target that moves least, else the best within the budget.
 
-    None when the moves are not limited and the search got stuck.
+    Returns None when the moves are not limited and the search got stuck.
     """
     high = top_of(fleet)
     if high <= target:
@@ -246,7 +247,7 @@ def _balanced(
     small = len(start) <= SMALL
     runs, probes = (RUNS, PROBES) if small else (0, 0)
     work = np.array([WORK])
-    if small and budget > 0 and (units.home < 0).any():  # `level` moves free units first anyway
+    if small and budget > 0 and (units.home < 0).any():  # with many units, `level` moves units without a home first
         reached, best, _ = search(start, units, fleet, target, 0.0, PROBES, NOISE, work)
         if reached:
             return best
@@ -277,17 +278,17 @@ def _balanced(
 
 
 def _fresh_at_home(problem: Problem, fresh: Assignment, held: Held) -> NDArray[np.int32]:
-    """The fresh plan, its destinations renamed so that most of the rate stays where it is warm.
+    """Return the members of the fresh plan, renamed so that most of the rate stays where it is warm.
 
-    Destinations may change names only while nothing but the name tells them apart.
+    Only destinations that are equal in cold load, capacity, availability and room may exchange names.
     """
     count = problem.destinations
     traits = [fresh.cold, problem.capacity, problem.available] + ([] if problem.room is None else [problem.room])
     _, kind = np.unique(np.column_stack(traits), axis=0, return_inverse=True)
     kind = kind.ravel()
-    if count > MOST_NAMES or len(np.unique(kind)) == count:
+    if count > MAX_RENAMED or len(np.unique(kind)) == count:
         return fresh.members.copy()
-    from scipy.optimize import linear_sum_assignment  # rarely needed, and slow to import
+    from scipy.optimize import linear_sum_assignment  # slow to import, rarely needed
 
     units, _, _ = _homes(problem, fresh, held)
     overlap = np.zeros((count, count))
@@ -304,9 +305,7 @@ def _table(
 ) -> RoutingTable:
     load = plan.cold.copy()
     prefix = np.zeros(0) if problem.prefix_tokens is None else problem.prefix_tokens
-    rows, moved_rate, rewarm = recount(
-        *(plan.admitted, plan.offsets, plan.rates, place, load, held.row, held.offsets, held.members, prefix)
-    )
+    rows, moved_rate, rewarm = recount(_rows_of(plan), place, load, held, prefix)
     table = finish(problem, replace(plan, members=place, load=load))
     is_warm = np.zeros(len(problem.rates), dtype=bool)
     is_warm[plan.admitted] = True

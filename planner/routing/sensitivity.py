@@ -1,8 +1,8 @@
-"""How a plan reacts to wrong inputs: warm slots, q_cap and skew, varied together.
+"""Sensitivity of a plan to wrong inputs: warm slots, q_cap and skew, varied together.
 
-The paper (arXiv 2608.19677) varies q_cap where every k_b is 1, so that no plan changes, and the share of the busiest
-key at one fixed q_cap. Where q_cap and skew meet, k_b exceeds 1 and a wrong q_cap costs slots or balance; this is
-that experiment, as plans (what it does to latency only a replay can tell).
+The paper (arXiv 2608.19677) varies q_cap where every k_b is 1, so that no plan changes, and varies the share of the
+busiest key at one fixed q_cap. With both q_cap and skew varied, k_b exceeds 1 and a wrong q_cap costs slots or balance.
+This module runs that experiment on plans; the effect on latency needs a replay.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.routing.build import build_table
+from planner.routing.problem import PlanOptions
 from planner.routing.table import RoutingTable
 from planner.routing.validation import positive, rate_vector, whole
 
 __all__ = ["FACTORS", "HEAD_SHARES", "Setting", "raise_head", "sensitivity"]
 
 FACTORS = (0.75, 0.9, 1.0, 1.1, 1.25)
-HEAD_SHARES = (None, 0.05, 0.15, 0.25, 0.45)  # the paper's injected shares, after the rates as measured
+HEAD_SHARES = (None, 0.05, 0.15, 0.25, 0.45)  # None: rates as measured; then the shares of the paper
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,17 @@ class Setting:
     Attributes
     ----------
     head_share : float or None
-        Share of all requests that the busiest key was to be given; None for the rates as measured.
+        Requested share of all requests of the busiest key; None for the rates as measured.
     held_share : float
-        The share that it holds in this plan's rates; 0 when there is no load.
+        Share of the busiest key in the rates of this plan; 0 without load.
     head_left : bool
-        It held at least ``head_share`` already, so the rates are as measured.
+        Whether the busiest key already had ``head_share``, so that the rates are as measured.
     w_factor, q_cap_factor : float
-        What the given slots and q_cap were multiplied by.
+        Factors on the given slots and q_cap.
     slots, q_cap : int, float
-        The result: slots rounded down to a whole number, q_cap in requests/s.
+        The product: slots rounded down to a whole number, q_cap in requests/s.
     admitted : int
-        Keys that are kept warm.
+        Admitted keys.
     admitted_share : float
         Their share of all requests; 1.0 when there is no load.
     imbalance : float
@@ -50,19 +51,19 @@ class Setting:
     worst_loss : float
         The highest imbalance after the loss of one destination.
     slots_used : int
+        Warm slots taken.
     replicated : int
         Admitted keys on more than one destination.
     largest_k : int
-        Most destinations of one admitted key; 0 when none is admitted.
+        Highest k of an admitted key; 0 when none is admitted.
     cannot_fit : int
-        Keys that need more destinations than there are.
+        Keys that need more destinations than are available.
     churn_keys : float
-        Share of the base's admitted keys that lose a destination which they had and still need, when this plan
-        replaces the base: the plan at both factors 1 for the same head share. Each plan is from scratch, so this
-        is what a wrong input costs without `replan`. A key that is no longer admitted counts, too.
+        The base is the plan at both factors 1 for the same head share. This is the share of its admitted keys that
+        lose a destination that they still need, or are no longer admitted, when this plan replaces it. Each plan is
+        from scratch: this is the cost of a wrong input without `replan`.
     churn_rate : float
-        Requests/s of the shares that lose their destination, and of the keys that are no longer admitted, over those of
-        all keys that the base admits.
+        The same by rate: requests/s of these shares and keys, over those of all admitted keys of the base.
     """
 
     head_share: float | None
@@ -85,7 +86,7 @@ class Setting:
 
 
 def raise_head(rates: ArrayLike, share: float) -> tuple[NDArray[np.float64], bool]:
-    """Give the busiest key a share of the unchanged total, all others in proportion.
+    """Raise the busiest key to a share of the unchanged total; scale all other keys in proportion.
 
     Parameters
     ----------
@@ -99,8 +100,8 @@ def raise_head(rates: ArrayLike, share: float) -> tuple[NDArray[np.float64], boo
     rates : float64[B]
         A new array.
     raised : bool
-        False where the key (the first of equal ones) holds that share or more, or there is no load: the rates are
-        then as given.
+        False where the key (the first of equal keys) has that share already, or without load: the rates are then
+        as given.
     """
     vector = rate_vector("rates", rates).copy()
     if not 0 < positive("share", share) < 1:
@@ -123,7 +124,7 @@ def sensitivity(
     slots: int,
     factors: Sequence[float] = FACTORS,
     head_shares: Sequence[float | None] = HEAD_SHARES,
-    **options: Any,
+    **options: Unpack[PlanOptions],
 ) -> list[Setting]:
     """Plan for every combination of a head share, a factor on slots (W) and a factor on q_cap.
 
@@ -132,12 +133,12 @@ def sensitivity(
     rates, destinations, q_cap, slots
         As in `build_table`.
     factors : sequence of float
-        For both, above 0, distinct; 1.0, the base, among them. Slots are rounded down, with the factor taken as
-        the decimal number that it is written as (0.29 of 100 is 29).
+        For slots and q_cap, above 0, distinct; 1.0, the base, among them. Slots are rounded down; the factor counts
+        as a decimal number (0.29 of 100 is 29).
     head_shares : sequence of float or None
         Shares of the busiest key above 0 and below 1, see `raise_head`; None for the rates as measured.
     **options
-        Further arguments of `build_table`, the same for every plan. Floors of tenants must fit the fewest slots.
+        Further arguments of `build_table`, the same for every plan. The floors of tenants must fit the lowest slots.
 
     Returns
     -------
@@ -155,7 +156,7 @@ def sensitivity(
     budget = whole("slots", slots, 0)
     scales = [positive(f"factors[{at}]", factor) for at, factor in enumerate(factors)]
     if 1.0 not in scales:
-        raise ValueError(f"factors = {tuple(scales)}: 1.0, which the others are compared with, is missing")
+        raise ValueError(f"factors = {tuple(scales)}: 1.0, the base of the comparison, is missing")
     if len(set(scales)) < len(scales):
         raise ValueError(f"factors = {tuple(scales)}: each may be given once")
     for at, share in enumerate(head_shares):
@@ -213,7 +214,7 @@ def _setting(
 
 
 def _lost_members(table: RoutingTable, base: RoutingTable) -> NDArray[np.int64]:
-    """How many of the base's destinations each admitted key lost though it still needs them, as `replan` counts."""
+    """Count the destinations of the base that each admitted key lost but still needs, as `replan` counts."""
 
     def pairs(of: RoutingTable) -> NDArray[np.int64]:
         return np.repeat(of.admitted, of.replicas) * of.destinations + of.members

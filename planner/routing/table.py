@@ -36,13 +36,13 @@ class RoutingTable:
     admitted_rate, total_rate : float
         Requests/s of the admitted keys and of all keys.
     backup : int32[A]
-        Where a key goes when none of its members is up; -1 when every available destination is a member.
+        Destination of a key when none of its members is up; -1 when every available destination is a member.
     destinations, keys : int
         R, and the number of keys in the rate vector.
     q_cap : float
         Requests/s that one destination serves before its p99 takes off.
     cannot_fit : int64[]
-        Ascending indices of keys that need more destinations at ``q_cap`` than are available; clamped to these.
+        Ascending indices of keys that need more destinations at ``q_cap`` than are available; k is clamped.
     warm_tokens : float or None
         KV tokens that the admitted prefixes occupy over all members; None without ``prefix_tokens``.
     moved : int
@@ -65,20 +65,20 @@ class RoutingTable:
         Sum of ``rate * prefix_tokens`` (tokens/s of prefill that warm prefixes save) over the admitted keys, or
         of ``rate`` where prefix lengths are not known.
     value_bound : float
-        What no admission can exceed: the fractional knapsack bound of the same budget.
+        Upper bound of every admission: the fractional knapsack bound of the same budget.
     tenant_slots : int64[T]
         Warm slots that the keys of each tenant take; empty without tenants.
     tenant_rate : float64[T]
         Requests/s of the admitted keys of each tenant.
     cooled : int
-        Keys that the incumbent keeps warm and this table does not; 0 without an incumbent.
+        Keys that the incumbent keeps warm and this table does not keep warm; 0 without an incumbent.
     cooled_rate : float
         Requests/s of these keys now.
     target_imbalance : float or None
-        What a replan was to bring the imbalance down to; None without an incumbent.
+        The imbalance that the replan had to reach; None without an incumbent.
     rewarm_tokens : float or None
-        Prefill tokens that it takes to warm the (key, member) pairs which the incumbent does not hold; None
-        without ``prefix_tokens`` or without an incumbent.
+        Prefill tokens to warm the (key, member) pairs that the incumbent does not hold; None without
+        ``prefix_tokens`` or without an incumbent.
     """
 
     admitted: NDArray[np.int64]
@@ -117,7 +117,7 @@ class RoutingTable:
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
-                value = value.view()  # whoever made the array may go on writing
+                value = value.view()  # the caller may keep a writable reference to the array
                 value.setflags(write=False)
                 object.__setattr__(self, each.name, value)
 
@@ -130,13 +130,13 @@ class RoutingTable:
 
     @property
     def worst_loss(self) -> float:
-        """The highest imbalance after the loss of one destination; NaN when the table does not know."""
+        """The highest imbalance after the loss of one destination; NaN when ``after_loss`` is not known."""
         known = self.after_loss[~np.isnan(self.after_loss)]
         return float(known.max()) if len(known) else float("nan")
 
     @property
     def value_gap(self) -> float:
-        """Share of the bound that was not reached, in [0, 1]; up to 1e-11 is rounding, and optimal."""
+        """Share of the bound that was not reached, in [0, 1]; a gap up to 1e-11 is rounding error."""
         return max(0.0, 1.0 - self.admitted_value / self.value_bound) if self.value_bound > 0 else 0.0
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Tenants' quotas and floors of warm slots: checks before the planner trusts them."""
+"""Checks of the quotas and floors of tenants."""
 
 from __future__ import annotations
 
@@ -17,11 +17,27 @@ def tenant_limits(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Check the tenant arguments of `planner.routing.admission.admit`.
 
+    Parameters
+    ----------
+    tenants : int64[B] or None
+        Tenant of each key, >= 0.
+    quota : int64[T] or None
+        Maximum slots of each tenant, -1 for no limit.
+    floor : int64[T] or None
+        Slots reserved for each tenant.
+    keys : int
+        B.
+    slots : int
+        Slots of the fleet; the floors sum to no more.
+
     Returns
     -------
-    tenants, most, reserved : int64[B], int64[T], int64[T]
-        Tenant of each key, most slots of each tenant (`NO_LIMIT` for none) and the slots reserved for it; all
-        empty when there is neither quota nor floor.
+    tenants : int64[B]
+        Tenant of each key; empty when there is neither quota nor floor, as the other arrays.
+    most : int64[T]
+        Maximum slots of each tenant, `NO_LIMIT` for none.
+    reserved : int64[T]
+        Slots reserved for each tenant.
 
     Raises
     ------

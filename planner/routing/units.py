@@ -1,7 +1,7 @@
-"""Compiled passes over the units of a plan: where each is warm, its first place, and what moved in the end.
+"""Compiled passes over the units of a plan: home, first place, and comparison with the incumbent.
 
-The planned load of a key that sits on k destinations is k *units* of ``rate / k``. A unit has a home (where it is
-warm) and a place. Units are in the order of their rows, so rates descend.
+The planned load of a key on k destinations is k *units* of ``rate / k``. A unit has a home (where it is warm) and a
+place. Units are in the order of their rows, so their rates descend.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from planner.routing.kernels import ascend
 
-__all__ = ["NOWHERE", "Fleet", "Units", "holds", "keep_members", "place_new", "recount", "top_of"]
+__all__ = ["NOWHERE", "Fleet", "Held", "Rows", "Units", "holds", "keep_members", "place_new", "recount", "top_of"]
 
 NOWHERE = -1
 
 
 class Units(NamedTuple):
-    """What does not change during a search; U units of A rows.
+    """Constant part of a search; U units of A rows.
 
-    ``offsets`` int64[A + 1], ``row_of`` int32[U], ``weight`` float64[U] in requests/s, ``home`` int32[U] (-1: free to
-    go anywhere), ``tokens`` float64[A]: KV tokens of one warm copy, 0 where nothing limits them.
+    ``offsets`` int64[A + 1], ``row_of`` int32[U], ``weight`` float64[U] in requests/s, ``home`` int32[U] (-1: no home),
+    ``tokens`` float64[A]: KV tokens of one warm copy, 0 without a limit of tokens.
     """
 
     offsets: NDArray[np.int64]
@@ -36,7 +36,7 @@ class Units(NamedTuple):
 class Fleet(NamedTuple):
     """State of R destinations; ``load`` in requests/s and ``room`` in KV tokens change with every move.
 
-    ``capacity`` is 0 for a destination that takes nothing.
+    ``capacity`` is 0 for a destination that is not available.
     """
 
     capacity: NDArray[np.float64]
@@ -44,9 +44,41 @@ class Fleet(NamedTuple):
     room: NDArray[np.float64]
 
 
+class Rows(NamedTuple):
+    """Admitted keys: ``admitted`` int64[A] key indices, ``offsets`` int64[A + 1], ``rates`` float64[A], requests/s."""
+
+    admitted: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    rates: NDArray[np.float64]
+
+
+class Held(NamedTuple):
+    """The incumbent's assignment: ``row`` int64[B], ``offsets``, ``members`` and ``load`` as in `RoutingTable`."""
+
+    row: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    members: NDArray[np.int32]
+    load: NDArray[np.float64]
+
+
 @njit(cache=True, nogil=True)
 def holds(place: NDArray[np.int32], offsets: NDArray[np.int64], row: int, destination: int) -> bool:
-    """Whether some unit of the row is at ``destination``."""
+    """Return whether a unit of the row is at ``destination``.
+
+    Parameters
+    ----------
+    place : int32[U]
+        Destination of each unit, -1 for none.
+    offsets : int64[A + 1]
+        First unit of each row.
+    row, destination : int
+        Indices.
+
+    Returns
+    -------
+    bool
+        True when the destination holds a unit of the row.
+    """
     for unit in range(offsets[row], offsets[row + 1]):  # noqa: SIM110 - compiled: no generators
         if place[unit] == destination:
             return True
@@ -55,7 +87,7 @@ def holds(place: NDArray[np.int32], offsets: NDArray[np.int64], row: int, destin
 
 @njit(cache=True, nogil=True)
 def top_of(fleet: Fleet) -> float:
-    """Highest load / capacity."""
+    """Return the highest load / capacity."""
     capacity, load = fleet.capacity, fleet.load
     top = 0.0
     for r in range(len(load)):
@@ -65,27 +97,34 @@ def top_of(fleet: Fleet) -> float:
 
 
 @njit(cache=True, nogil=True)
-def keep_members(
-    admitted: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    rates: NDArray[np.float64],
-    tokens: NDArray[np.float64],
-    old_row: NDArray[np.int64],
-    old_offsets: NDArray[np.int64],
-    old_members: NDArray[np.int32],
-    old_load: NDArray[np.float64],
-    fleet: Fleet,
-) -> tuple[Units, float]:
-    """Give each unit its home: the incumbent's available members of the key; their load is added to ``fleet``.
+def keep_members(rows: Rows, tokens: NDArray[np.float64], held: Held, fleet: Fleet) -> tuple[Units, float]:
+    """Give each unit its home: an available member of the key in the incumbent; add the load of the homes to ``fleet``.
 
-    A key that needs fewer drops the most loaded. Where the homes need more room than there is (prefixes grew), units
-    leave, those of the lowest rate first.
+    A key that needs fewer destinations drops the most loaded. Where the homes need more room than a destination has
+    (prefixes grew), units of the lowest rate leave first.
+
+    Parameters
+    ----------
+    rows : Rows
+        Admitted keys of the new plan.
+    tokens : float64[A]
+        KV tokens of one warm copy of each row.
+    held : Held
+        The incumbent's assignment.
+    fleet : Fleet
+        State of the destinations; changes in place.
 
     Returns
     -------
-    Units, and the rate (requests/s) of the shares that must move whatever follows.
+    units : Units
+        The units with their homes.
+    forced : float
+        Requests/s of the shares that must move in any case.
     """
-    capacity, load, room = fleet.capacity, fleet.load, fleet.room  # once: a tuple's arrays are counted at each use
+    # Local names: compiled code counts a reference at each use of a tuple's array.
+    admitted, offsets, rates = rows.admitted, rows.offsets, rows.rates
+    old_row, old_offsets, old_members, old_load = held.row, held.offsets, held.members, held.load
+    capacity, load, room = fleet.capacity, fleet.load, fleet.room
     count = offsets[-1]
     home = np.full(count, NOWHERE, dtype=np.int32)
     row_of = np.empty(count, dtype=np.int32)
@@ -103,7 +142,7 @@ def keep_members(
         if old < 0:
             continue
         first, last = old_offsets[old], old_offsets[old + 1]
-        if size == 1 and last == first + 1 and capacity[old_members[first]] > 0:  # nearly all
+        if size == 1 and last == first + 1 and capacity[old_members[first]] > 0:  # the usual case
             best = old_members[first]
             home[start] = best
             load[best] += share
@@ -144,10 +183,19 @@ def place_new(place: NDArray[np.int32], units: Units, fleet: Fleet) -> NDArray[n
 
     A row with a unit that fits nowhere gives up all its places.
 
+    Parameters
+    ----------
+    place : int32[U]
+        Destination of each unit, -1 for none; changes in place.
+    units : Units
+        The units.
+    fleet : Fleet
+        State of the destinations; changes in place.
+
     Returns
     -------
     int64[]
-        These rows, ascending.
+        Rows that fit nowhere, ascending.
     """
     capacity, load, room = fleet.capacity, fleet.load, fleet.room
     offsets, row_of, weight, tokens = units.offsets, units.row_of, units.weight, units.tokens
@@ -190,25 +238,40 @@ def place_new(place: NDArray[np.int32], units: Units, fleet: Fleet) -> NDArray[n
 
 @njit(cache=True, nogil=True)
 def recount(
-    admitted: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    rates: NDArray[np.float64],
+    rows: Rows,
     place: NDArray[np.int32],
     load: NDArray[np.float64],
-    old_row: NDArray[np.int64],
-    old_offsets: NDArray[np.int64],
-    old_members: NDArray[np.int32],
+    held: Held,
     prefix_tokens: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], float, float]:
-    """Sort each row's members, add the units to ``load`` (the cold one) and compare with the incumbent's members.
+    """Sort the members of each row, add the units to ``load``, and compare with the incumbent's members.
 
-    Warm is wherever the incumbent held the key, whichever of its homes a unit came from.
+    A member is warm where the incumbent held the key, whichever of its homes a unit came from.
+
+    Parameters
+    ----------
+    rows : Rows
+        Admitted keys of the new plan.
+    place : int32[U]
+        Destination of each unit; sorted in place within each row.
+    load : float64[R]
+        Cold load, requests/s; the planned load is added in place.
+    held : Held
+        The incumbent's assignment.
+    prefix_tokens : float64[B]
+        Prefill tokens of the warm prefix of each key; empty where they are not known.
 
     Returns
     -------
-    Rows that lost a warm destination they still need, the rate of the shares they lost (requests/s), and the tokens
-    of the (key, member) pairs that the incumbent does not hold (0 when ``prefix_tokens`` is empty).
+    moved : int64[]
+        Rows that lost a warm destination that they still need.
+    moved_rate : float
+        Requests/s of the shares that these rows lost.
+    rewarm_tokens : float
+        Tokens of the (key, member) pairs that the incumbent does not hold; 0 without ``prefix_tokens``.
     """
+    admitted, offsets, rates = rows.admitted, rows.offsets, rows.rates
+    old_row, old_offsets, old_members = held.row, held.offsets, held.members
     moved = np.empty(len(admitted), dtype=np.int64)
     count = 0
     moved_rate = 0.0
@@ -221,7 +284,7 @@ def recount(
         ascend(place, start, stop)
         key = admitted[row]
         old = old_row[key] if key < len(old_row) else NOWHERE
-        single = stop - start == 1 and old >= 0 and old_offsets[old + 1] - old_offsets[old] == 1  # nearly all
+        single = stop - start == 1 and old >= 0 and old_offsets[old + 1] - old_offsets[old] == 1  # the usual case
         if single and place[start] == old_members[old_offsets[old]]:
             continue
         warm = 0

@@ -1,4 +1,4 @@
-"""Checks of planner input: every refusal names the argument, the index and the value."""
+"""Checks of planner input: every error names the argument, the index and the value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _numbers(name: str, values: ArrayLike, length: int | None, kinds: str, expec
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(f"{name}[{at}] = {value!r}: {expected} expected")
             if abs(value) > _LARGEST_INDEX and "f" not in kinds:
-                raise ValueError(f"{name}[{at}] = {value}: beyond what a whole number may be")
+                raise ValueError(f"{name}[{at}] = {value}: beyond the range of int64")
         if "f" in kinds:
             raw = np.array([_as_number(name, at, value) for at, value in enumerate(raw.tolist())])
     if raw.size and raw.dtype.kind not in kinds:
@@ -40,12 +40,54 @@ def _numbers(name: str, values: ArrayLike, length: int | None, kinds: str, expec
 
 
 def rate_vector(name: str, values: ArrayLike, length: int | None = None) -> NDArray[np.float64]:
-    """Return ``values`` as a float64 vector of finite numbers >= 0 (itself, if it is one), or raise ``ValueError``."""
+    """Return a vector of finite numbers >= 0.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in error messages.
+    values : array_like
+        The vector to check.
+    length : int, optional
+        Required length; by default any.
+
+    Returns
+    -------
+    float64[n]
+        ``values`` itself, read-only, if it has this type already.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
+    """
     return summed(name, values, length)[0]
 
 
 def summed(name: str, values: ArrayLike, length: int | None = None) -> tuple[NDArray[np.float64], int]:
-    """Return a `rate_vector` and its `exact_sum`, which is finite as a float64."""
+    """Return a `rate_vector` and its exact sum.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in error messages.
+    values : array_like
+        The vector to check.
+    length : int, optional
+        Required length; by default any.
+
+    Returns
+    -------
+    vector : float64[n]
+        As `rate_vector` returns it.
+    total : int
+        Its `exact_sum`, finite as a float64.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
+    """
     raw = _numbers(name, values, length, "iuf", "numbers")
     vector = read_only(np.asarray(raw, dtype=np.float64))
     bad, total = survey(vector)
@@ -62,7 +104,29 @@ def summed(name: str, values: ArrayLike, length: int | None = None) -> tuple[NDA
 def index_vector(
     name: str, values: ArrayLike, length: int | None = None, least: int = 0, most: int = _LARGEST_INDEX
 ) -> NDArray[np.int64]:
-    """Return ``values`` as an int64 vector of whole numbers from ``least`` to ``most``, or raise ``ValueError``."""
+    """Return a vector of whole numbers from ``least`` to ``most``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in error messages.
+    values : array_like
+        The vector to check.
+    length : int, optional
+        Required length; by default any.
+    least, most : int
+        Bounds of each value.
+
+    Returns
+    -------
+    int64[n]
+        A new array.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
+    """
     raw = _numbers(name, values, length, "iu", "whole numbers")
     bad = (raw < least) | (raw > most)
     if bad.any():
@@ -73,12 +137,54 @@ def index_vector(
 
 
 def flags(name: str, values: ArrayLike, length: int) -> NDArray[np.bool_]:
-    """Return ``values`` as a bool vector, or raise ``ValueError``."""
+    """Return a vector of booleans.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in error messages.
+    values : array_like
+        The vector to check.
+    length : int
+        Required length.
+
+    Returns
+    -------
+    bool[length]
+        The values.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
+    """
     return _numbers(name, values, length, "b", "booleans").astype(bool)
 
 
 def within(name: str, values: ArrayLike, length: int, bounds: tuple[float, float]) -> NDArray[np.float64]:
-    """Return ``values`` as a float64 vector of numbers within the bounds, or raise ``ValueError``."""
+    """Return a vector of numbers within bounds.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in error messages.
+    values : array_like
+        The vector to check.
+    length : int
+        Required length.
+    bounds : (float, float)
+        Lowest and highest value.
+
+    Returns
+    -------
+    float64[length]
+        A new array.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, the index and the value.
+    """
     vector = rate_vector(name, values, length).copy()
     bad = (vector < bounds[0]) | (vector > bounds[1])
     if bad.any():
@@ -88,7 +194,27 @@ def within(name: str, values: ArrayLike, length: int, bounds: tuple[float, float
 
 
 def positive(name: str, value: float, least: float = 0.0) -> float:
-    """Return ``value`` as a finite float above 0 and at least ``least``, or raise ``ValueError``."""
+    """Return a finite number above 0.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in error messages.
+    value : float
+        The value to check.
+    least : float
+        Lowest value.
+
+    Returns
+    -------
+    float
+        The value.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and the value.
+    """
     number = _number(name, value)
     if not (np.isfinite(number) and number > 0 and number >= least):
         want = f"at least {least}" if least else "above 0"
@@ -97,7 +223,7 @@ def positive(name: str, value: float, least: float = 0.0) -> float:
 
 
 def share(name: str, value: float) -> float:
-    """Return ``value`` as a float from 0 to 1, or raise ``ValueError``."""
+    """Return a number from 0 to 1, or raise ``ValueError``."""
     number = _number(name, value)
     if not 0.0 <= number <= 1.0:
         raise ValueError(f"{name} = {value}: expected a share from 0 to 1")
@@ -123,7 +249,27 @@ def _as_number(name: str, at: int, value: float) -> float:
 
 
 def whole(name: str, value: int, least: int) -> int:
-    """Return ``value`` as an int of at least ``least``, or raise ``ValueError``."""
+    """Return a whole number.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in error messages.
+    value : int
+        The value to check.
+    least : int
+        Lowest value.
+
+    Returns
+    -------
+    int
+        The value.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and the value.
+    """
     try:
         number = operator.index(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Simulated replicas with a prefix cache, and replays of a trace under a policy. Pure: numpy and numba only."""
+"""Simulated replicas with a prefix cache, and replays of a trace under a policy. Pure: numpy, numba and scipy."""
 
 from planner.simulation.arrivals import ARRIVALS, retime
 from planner.simulation.calibration import CalibrationPoint, CalibrationResult, calibrate

@@ -1,4 +1,4 @@
-"""The same requests at another offered load."""
+"""Arrivals of the same requests at another offered load."""
 
 from __future__ import annotations
 
@@ -30,17 +30,24 @@ def retime(
 
     Parameters
     ----------
+    trace : Trace
+        The requests.
     load_rps : float
         Offered requests/s; exact for "scaled", in expectation for the others.
     arrivals : {"scaled", "poisson", "gamma", "bootstrap"}
-        The trace's own gaps stretched or squeezed; exponential gaps; gamma gaps; the trace's own gaps drawn
-        anew in runs (moving-block bootstrap, Kuensch 1989), which keeps short-range burstiness.
+        The gaps of the trace, scaled; exponential gaps; gamma gaps; the gaps of the trace resampled in runs
+        (moving-block bootstrap, Kuensch 1989), which keeps short-range burstiness.
     cv : float
         Coefficient of variation of gamma gaps, above 0; needed for "gamma" and refused otherwise.
     seed : int
         Of the random gaps, >= 0; not used by "scaled".
     run_length : int, optional
         Gaps in one run of the bootstrap; by default the cube root of their number, at least 2.
+
+    Returns
+    -------
+    Trace
+        The same requests with new ``arrival_s``, from 0.
 
     Raises
     ------

@@ -1,10 +1,10 @@
-"""The prefix cache of a replica: paged blocks (the rules of vLLM's automatic prefix caching), chain by chain.
+"""The prefix cache of a replica: paged blocks (the rules of automatic prefix caching in vLLM), chain by chain.
 
 A hit is the longest leading run of full blocks that are present, at most ``(prompt - 1) // block`` of them: the last
-token is always computed. Blocks of running requests are pinned. When a request leaves, blocks that hold nothing
-reusable (part-filled ones and those of generated tokens) are free at once; the others become evictable, its last
-block first, so that prefixes outlive tails. A block that is present behind a gap is recomputed in place. When a
-sequence is preempted, what it had computed stays reusable; the rest is dropped.
+token is always computed. Blocks of running requests are pinned. When a request ends, blocks without reusable content
+(part-filled blocks and blocks of generated tokens) are free at once. The other blocks become evictable, the last block
+of the request first, so that prefixes outlive tails. A block that is present behind a gap is recomputed in place. When
+a sequence is preempted, its computed blocks stay reusable; the rest is dropped.
 """
 
 from __future__ import annotations
@@ -25,13 +25,45 @@ __all__ = [
 
 @inline
 def available(world: World, engine: Engine, r: Index) -> Index:
-    """Blocks that could still be taken: empty ones and those an eviction would yield."""
+    """Return the blocks that can still be taken: empty blocks and evictable blocks.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+
+    Returns
+    -------
+    int
+        Blocks.
+    """
     return engine.capacity - world.replicas[r].pinned - world.replicas[r].private
 
 
 @inline
 def found_tokens(world: World, engine: Engine, r: Index, q: Index) -> Index:
-    """Prompt tokens of request ``q`` that replica ``r`` has cached now."""
+    """Return the prompt tokens of request ``q`` that replica ``r`` has cached now.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    q : int
+        Index of the request.
+
+    Returns
+    -------
+    int
+        Tokens.
+    """
     run: Index = 0
     for at in range(world.offsets[q], world.offsets[q + 1]):
         chain = world.chains[at]
@@ -46,7 +78,7 @@ def found_tokens(world: World, engine: Engine, r: Index, q: Index) -> Index:
 
 @inline
 def _leads(world: World, r: Index, q: Index, wanted: Index) -> bool:
-    """Whether a chain is among those that ``q`` finds at ``r``."""
+    """Return whether a chain is among the chains that ``q`` finds at ``r``."""
     for at in range(world.offsets[q], world.offsets[q + 1]):
         chain = world.chains[at]
         if chain == wanted:
@@ -58,9 +90,27 @@ def _leads(world: World, r: Index, q: Index, wanted: Index) -> bool:
 
 @inner
 def eviction_tokens(world: World, engine: Engine, r: Index, q: Index, found: Index) -> float:
-    """Tokens that ``r`` would evict for ``q``, each weighted with the window's requests that hold it.
+    """Return the tokens that ``r`` would evict for ``q``, each weighted with the requests of the window that hold it.
 
-    What ``q`` itself finds there is pinned before anything is evicted.
+    Blocks that ``q`` finds there are pinned before any eviction.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    q : int
+        Index of the request.
+    found : int
+        Prompt tokens of ``q`` that ``r`` has cached.
+
+    Returns
+    -------
+    float
+        Tokens x requests.
     """
     replica = world.replicas[r]
     used = replica.pinned + replica.private + replica.free
@@ -126,7 +176,7 @@ def _new_node(world: World, r: Index, chain: Index) -> Index:
 
 @inline
 def _evict_to_fit(world: World, engine: Engine, r: Index) -> None:
-    """Evict least recently used blocks until the replica holds no more than its capacity; note the peak."""
+    """Evict least recently used blocks until the replica holds no more than its capacity; record the peak."""
     replica = world.replicas[r]
     used = replica.pinned + replica.private + replica.free
     head = world.nodes.shape[1] - 1
@@ -147,7 +197,17 @@ def _evict_to_fit(world: World, engine: Engine, r: Index) -> None:
 
 @inner
 def make_room(world: World, engine: Engine, r: Index) -> None:
-    """Evict until the replica holds no more than its capacity; where it is rare."""
+    """Evict until the replica holds no more than its capacity; for the rare calls.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    """
     _evict_to_fit(world, engine, r)
 
 
@@ -155,11 +215,25 @@ def make_room(world: World, engine: Engine, r: Index) -> None:
 def admit_blocks(world: World, engine: Engine, r: Index, q: Index, target: Index) -> tuple[Index, Index]:
     """Pin all blocks that request ``q`` needs to prefill ``target`` tokens.
 
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    q : int
+        Index of the request.
+    target : int
+        Tokens to prefill.
+
     Returns
     -------
-    tuple of int
-        Prompt tokens found, or -1 when there is no room (then nothing was changed); and the blocks that only
-        this request holds.
+    found : int
+        Prompt tokens found, or -1 when there is no room; then nothing changes.
+    private : int
+        Blocks that only this request holds.
     """
     first, last = world.offsets[q], world.offsets[q + 1]
     replica = world.replicas[r]
@@ -185,7 +259,7 @@ def admit_blocks(world: World, engine: Engine, r: Index, q: Index, target: Index
             need -= world.length[chain]
     if need > available(world, engine, r):
         return -1, 0
-    for at in range(first, last):  # what is there is pinned before any eviction, which could take it
+    for at in range(first, last):  # pin present blocks first: an eviction could take them
         chain = world.chains[at]
         if chain < 0:
             continue
@@ -205,7 +279,23 @@ def admit_blocks(world: World, engine: Engine, r: Index, q: Index, target: Index
 
 @inline
 def release_blocks(world: World, engine: Engine, r: Index, q: Index, private: Index, computed: Index) -> None:
-    """Unpin the blocks of ``q``, of which ``computed`` prompt tokens are there."""
+    """Unpin the blocks of ``q``.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    q : int
+        Index of the request.
+    private : int
+        Blocks that only this request holds.
+    computed : int
+        Prompt tokens whose KV is present.
+    """
     first, last = world.offsets[q], world.offsets[q + 1]
     full = full_blocks(engine, computed)
     shared = 0
@@ -215,7 +305,7 @@ def release_blocks(world: World, engine: Engine, r: Index, q: Index, private: In
     replica = world.replicas[r]
     replica.private -= private
     own = full - shared
-    if own > 0 and engine.capacity == UNLIMITED:  # where nothing is evicted they are counted, not remembered
+    if own > 0 and engine.capacity == UNLIMITED:  # without eviction, the number is enough
         replica.free += own
     elif own > 0:
         at = _new_node(world, r, -1)
@@ -242,7 +332,7 @@ def release_blocks(world: World, engine: Engine, r: Index, q: Index, private: In
 
 @inner
 def drop_cache(world: World, r: Index) -> None:
-    """Forget every block of a replica that died (nothing runs on it any more)."""
+    """Clear the cache of a replica that died; no request runs on it."""
     head = world.nodes.shape[1] - 1
     world.nodes[r, head].newer = head
     world.nodes[r, head].older = head

@@ -19,17 +19,17 @@ from planner.simulation.replay import replay
 from planner.simulation.result import ReplayResult
 from planner.simulation.trace import Blocks, Trace
 
-__all__ = ["MOST_TRIALS", "CalibrationPoint", "CalibrationResult", "WarmPoint", "calibrate"]
+__all__ = ["MAX_TRIALS", "CalibrationPoint", "CalibrationResult", "WarmPoint", "calibrate"]
 
 DEFAULT_LOADS = 11
 # The bisection of W ends within 1% of what fits, so its trials are bounded however large the cache is.
 RESOLUTION = 100
-MOST_TRIALS = 2 + math.ceil(math.log2(RESOLUTION))
+MAX_TRIALS = 2 + math.ceil(math.log2(RESOLUTION))
 
 
 @dataclass(frozen=True)
 class CalibrationPoint:
-    """One load of the sweep: requests/s, latency percentiles in seconds, hit rate, busy share of the time."""
+    """One load of the sweep: requests/s, latency percentiles in seconds, hit rate, busy share of time."""
 
     load_rps: float
     requests: int
@@ -43,7 +43,7 @@ class CalibrationPoint:
 
 @dataclass(frozen=True)
 class WarmPoint:
-    """One trial of W: that many equally requested warm prefixes, and the share of their tokens still cached."""
+    """One trial of W: number of equally requested warm prefixes, and the share of their tokens still cached."""
 
     prefixes: int
     kept_share: float
@@ -51,28 +51,28 @@ class WarmPoint:
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """What a plan takes from a calibration, with the raw points it was read from.
+    """Result of a calibration for plans, with the raw points.
 
     Attributes
     ----------
     q_cap : float
         Requests/s: the highest load of the sweep before the p99 tail takes off.
     censored : {"left", "right", None}
-        What `find_knee` says of the sweep.
+        Censoring of the knee, see `find_knee`.
     knee_method : str
-        How the knee was read.
+        Method of the knee, with the value of its bound.
     warm_slots : int
         W: warm prefixes of ``prefix_tokens`` that one destination keeps, times ``margin``, rounded down.
     warm_kept : int
         The same before the margin.
     warm_censored : {"right", None}
-        "right" when as many as could be tried were kept: what the cache holds, with an unlimited one the keys.
+        "right" when the largest trial was kept: the size of the cache, or the number of keys if it is unlimited.
     prefix_tokens : int
         Tokens of a warm prefix.
     cold_share : float
         Share of cold requests in the trials of W.
     keep_share : float
-        Share of the warm tokens that counts as kept.
+        Share of the warm tokens from which a trial counts as kept.
     source : str
         "simulated".
     """
@@ -116,16 +116,18 @@ def calibrate(
     progress: Callable[[str, int], None] | None = None,
     checkpoint: Callable[[int], None] | None = None,
 ) -> CalibrationResult:
-    """Sweep one replica's load for q_cap, then find W, the warm prefixes that it keeps under cold traffic.
+    """Sweep the load of one replica for q_cap, then find W, the warm prefixes that it keeps under cold traffic.
 
-    q_cap: the part of the trace that one of ``destinations`` would get (keys by hash) is replayed on one
-    replica with Poisson arrivals at each load, and `find_knee` reads the knee from the points.
+    q_cap: one replica replays the part of the trace that one of ``destinations`` would get (keys by hash), with
+    Poisson arrivals at each load, and `find_knee` reads the knee from the points.
 
-    W: w equally requested prefixes and a cold share of never-seen prompts arrive at 0.8 q_cap; the largest w
-    with ``keep_share`` of the warm prefix tokens still cached is found by bisection.
+    W: w equally requested prefixes and a cold share of new prompts arrive at 0.8 q_cap; bisection finds the largest w
+    with ``keep_share`` of the warm prefix tokens still cached.
 
     Parameters
     ----------
+    profile : EngineProfile
+        Constants of the replica.
     trace : Trace
         Real or synthetic requests of the workload.
     destinations : int
@@ -136,26 +138,33 @@ def calibrate(
     knee, knee_factor, slo_s
         The method of `find_knee`, and its bounds.
     margin, keep_share : float
-        Safety margin on W, in (0, 1]; and what counts as kept, in (0, 1).
+        Safety margin on W, and share of the warm tokens from which a trial counts as kept; both in (0, 1].
     prefix_tokens : int, optional
-        By default measured: mean tokens that an unlimited cache would find, over requests that find any.
+        Tokens of a warm prefix; by default the mean tokens that an unlimited cache finds, over requests that find any.
     cold_share : float, optional
-        In [0, 1). By default measured: share of requests whose key occurs once in the trace, at most 0.9.
+        Share of cold requests, in [0, 1); by default that of requests whose key occurs once, at most 0.9.
     max_requests : int
-        The sweep takes this many requests of its part of the trace, from the start.
+        Requests of the sweep, from the start of its part of the trace; at least 100.
+    seed : int
+        Seed of the arrivals and of the trials, >= 0.
     progress : callable, optional
-        Called with ``("loads", n)`` after n loads and ``("W", n)`` after n trials of W, at most `MOST_TRIALS`, and
-        with n = 0 before each. An exception that it raises ends the calibration and is passed on.
+        Called with ``("loads", n)`` after n loads and ``("W", n)`` after n trials of W, at most `MAX_TRIALS`, and
+        with n = 0 before each. An exception that it raises ends the calibration.
     checkpoint : callable, optional
-        Called within each replay, as `replay` does; an exception that it raises ends the calibration too.
+        Called within each replay, see `replay`; an exception that it raises ends the calibration.
+
+    Returns
+    -------
+    CalibrationResult
+        q_cap, W and the raw points.
 
     Raises
     ------
     ValueError
-        Argument out of range; or a part of the trace with fewer than 100 requests, too few for a p99.
+        For an argument out of range, or a part of the trace with fewer than 100 requests, too few for a p99.
     """
-    find_knee([1.0], [1.0], method=knee, factor=knee_factor, slo_s=slo_s)  # refuse before the work, not after it
-    tell = progress or (lambda _what, _done: None)
+    find_knee([1.0], [1.0], method=knee, factor=knee_factor, slo_s=slo_s)  # refuse bad arguments before the work
+    report = progress or (lambda _phase, _done: None)
     for name, value in (("margin", margin), ("keep_share", keep_share)):
         if positive(name, value) > 1:
             raise ValueError(f"{name} = {value}: expected at most 1")
@@ -163,7 +172,7 @@ def calibrate(
     if len(part) < 100:
         raise ValueError(f"trace: {len(part)} requests fall to one of {destinations} destinations; 100 are needed")
 
-    tell("loads", 0)
+    report("loads", 0)
     sweep = (
         _default_loads(part, profile, checkpoint)
         if loads is None
@@ -177,11 +186,11 @@ def calibrate(
     points = []
     for load in sweep:
         points.append(sweep_point(part, load, profile, seed, checkpoint))
-        tell("loads", len(points))
+        report("loads", len(points))
     found_knee = find_knee(sweep, [point.p99_s for point in points], method=knee, factor=knee_factor, slo_s=slo_s)
 
-    tell("W", 0)
-    shared = replace(profile, cache_tokens=None, cache_shape="paged")  # what any cache could find
+    report("W", 0)
+    shared = replace(profile, cache_tokens=None, cache_shape="paged")  # the upper bound of every cache
     unlimited = _run(_all_at_once(part), shared, seed, checkpoint)
     if prefix_tokens is None:
         found = unlimited.cached_tokens[unlimited.cached_tokens > 0]
@@ -194,7 +203,7 @@ def calibrate(
     warm = _WarmTrial(
         profile, part, whole("prefix_tokens", prefix_tokens, 1), cold_share, 0.8 * found_knee.q_cap, seed, checkpoint
     )
-    kept, warm_points, warm_censored = _largest_kept(warm, keep_share, tell)
+    kept, warm_points, warm_censored = _largest_kept(warm, keep_share, report)
     return CalibrationResult(
         points=tuple(points),
         q_cap=found_knee.q_cap,
@@ -221,7 +230,20 @@ def _run(trace: Trace, profile: EngineProfile, seed: int, checkpoint: Checkpoint
 
 
 def part_of(trace: Trace, destinations: int, most: int) -> Trace:
-    """The first ``most`` requests of those that one of ``destinations`` would get, keys by hash."""
+    """Return the first ``most`` requests of the part that one of ``destinations`` gets, keys by hash.
+
+    Parameters
+    ----------
+    trace : Trace
+        The requests of the fleet.
+    destinations, most : int
+        R, and the maximum number of requests.
+
+    Returns
+    -------
+    Trace
+        Requests of one destination.
+    """
     distinct, inverse = np.unique(trace.key, return_inverse=True)
     mine = key_hashes(distinct, trace.key_names) % np.uint64(destinations) == 0
     return _take(trace, np.flatnonzero(mine[inverse])[:most])
@@ -251,7 +273,9 @@ def _default_loads(part: Trace, profile: EngineProfile, checkpoint: Checkpoint) 
     finished = np.sort(flood.latency_s[flood.served])
     if not len(finished):
         raise ValueError(f"trace: every request is larger than the cache of {profile.name}")
-    middle = finished[len(finished) // 10 : len(finished) - len(finished) // 10]  # ramp and drain are not saturated
+    middle = finished[
+        len(finished) // 10 : len(finished) - len(finished) // 10
+    ]  # leave out ramp and drain, which are not saturated
     saturated = (len(middle) - 1) / (middle[-1] - middle[0])
     return [saturated * tenth / 10 for tenth in range(1, DEFAULT_LOADS + 1)]
 
@@ -259,7 +283,31 @@ def _default_loads(part: Trace, profile: EngineProfile, checkpoint: Checkpoint) 
 def sweep_point(
     part: Trace, load: float, profile: EngineProfile, seed: int, checkpoint: Checkpoint = None
 ) -> CalibrationPoint:
-    """Replay the part on one replica with Poisson arrivals at ``load`` requests/s."""
+    """Replay the part on one replica with Poisson arrivals.
+
+    Parameters
+    ----------
+    part : Trace
+        Requests of one destination.
+    load : float
+        Requests/s.
+    profile : EngineProfile
+        Constants of the replica.
+    seed : int
+        Seed of the arrivals.
+    checkpoint : callable, optional
+        Called within the replay, see `replay`.
+
+    Returns
+    -------
+    CalibrationPoint
+        Figures at this load.
+
+    Raises
+    ------
+    ValueError
+        When every request is larger than the cache.
+    """
     result = _run(retime(part, load, arrivals="poisson", seed=seed), profile, seed, checkpoint)
     figures = result.summary()
     measured = result.measured()
@@ -280,7 +328,7 @@ def sweep_point(
 
 
 class _WarmTrial:
-    """Trials of W; calling it with a number of prefixes gives the share of their tokens that stayed cached."""
+    """Trials of W; a call with a number of prefixes returns the share of their tokens that stayed cached."""
 
     def __init__(
         self,
@@ -332,13 +380,13 @@ class _WarmTrial:
 
 
 def _largest_kept(
-    trial: _WarmTrial, keep_share: float, tell: Callable[[str, int], None]
+    trial: _WarmTrial, keep_share: float, report: Callable[[str, int], None]
 ) -> tuple[int, tuple[WarmPoint, ...], str | None]:
     tried: dict[int, float] = {}
 
     def keeps(prefixes: int) -> bool:
         tried[prefixes] = trial(prefixes)
-        tell("W", len(tried))
+        report("W", len(tried))
         return tried[prefixes] >= keep_share
 
     low, high = 0, trial.most

@@ -1,9 +1,9 @@
-"""Prompts as chains of blocks: runs of blocks that always occur together are handled as one.
+"""Prompts as chains of blocks: a run of blocks that always occur together is one unit.
 
-The blocks of all prompts form a trie (block ids are chained). A run of it without a branch, in which every block
-occurs in the same requests, is a *chain*: its blocks are pinned, released and evicted together, last block first,
-so its state in a cache is one number, how many of its leading blocks are there. The replay works on chains and gives
-what it would give block by block, whatever the block size.
+The blocks of all prompts form a trie (block ids are chained). A run of it without a branch, in which every block occurs
+in the same requests, is a *chain*. Its blocks are pinned, released and evicted together, last block first. So its state
+in a cache is one number: how many of its leading blocks are present. The replay works on chains and gives the same
+result as block by block, for any block size.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["Chains", "find_chains"]
 class Chains(NamedTuple):
     """Shared chains of every request, in compressed sparse rows.
 
-    Only full blocks that occur in more than one place are listed; a request's other blocks are its own and can
-    never be hit. Where an own block comes before a shared one (ids that are not chained) the row holds a -1.
+    Only full blocks that occur in more than one place are listed; the other blocks of a request are its own and can
+    never be hit. Where an own block comes before a shared block (ids that are not chained), the row holds a -1.
     """
 
     offsets: NDArray[np.int64]  # [n + 1] into ``of``
@@ -44,6 +44,11 @@ def find_chains(
         A part-filled last block is never shared (vLLM caches full blocks only).
     block_tokens : int
         Tokens in a full block.
+
+    Returns
+    -------
+    Chains
+        Chains of each request, and their lengths in blocks.
     """
     top = int(ids.max()) + 1 if len(ids) else 0
     if top > max(4 * len(ids), 1 << 16):
@@ -58,7 +63,7 @@ def find_chains(
 
 @njit(cache=True, nogil=True)
 def _dense(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """Number sparse ids in order of appearance, by open addressing."""
+    """Assign numbers to sparse ids in order of appearance, by open addressing."""
     size = 1024
     while size < 2 * len(ids):
         size *= 2
@@ -82,7 +87,7 @@ def _dense(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 def _count(
     offsets: NDArray[np.int64], ids: NDArray[np.int64], full: NDArray[np.int64], seen: NDArray[np.int32]
 ) -> None:
-    """Count each block's places, and note the block before it: -2 at the head of a prompt, -3 when it differs."""
+    """Count the places of each block, and record the block before it: -2 at the head of a prompt, -3 when it varies."""
     for q in range(len(full)):
         previous = -2
         for at in range(offsets[q], offsets[q] + full[q]):
@@ -99,10 +104,10 @@ def _count(
 def _number(
     seen: NDArray[np.int32], offsets: NDArray[np.int64], ids: NDArray[np.int64], full: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Chain number of each shared block (-1: a request's own), and the length of each chain.
+    """Return the chain number of each shared block (-1: own block of a request), and the length of each chain.
 
-    A block continues the chain of the one before it when it always follows it and occurs as often. So every
-    occurrence of a chain's first block is followed by the whole chain.
+    A block continues the chain of the block before it when it always follows that block and occurs as often. So the
+    whole chain follows every occurrence of its first block.
     """
     chain_of = np.full(len(seen), -1, dtype=np.int32)
     blocks = np.zeros(len(seen), dtype=np.int32)
@@ -136,7 +141,7 @@ def _rows(
     chain_of: NDArray[np.int32],
     blocks: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """List each request's chains; twice, so that the array has its size before it is filled."""
+    """List the chains of each request, in two passes: the first finds the size of the array, the second fills it."""
     rows = np.zeros(len(full) + 1, dtype=np.int64)
     of = np.empty(0, dtype=np.int32)
     for filling in range(2):

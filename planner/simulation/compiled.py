@@ -1,4 +1,4 @@
-"""How the kernels are compiled."""
+"""Compiler options of the kernels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from planner.routing.policies.base import UNCOUNTED
 
 __all__ = ["inline", "inner", "outer"]
 
-# The interpreter lock is let go meanwhile: a web thread that simulates does not hold up the others.
+# The kernels release the interpreter lock: a web thread that simulates does not block the other threads.
 _OPTIONS: dict[str, Any] = {**UNCOUNTED, "nogil": True, "error_model": "numpy"}
-# Inner functions are called by compiled code alone and kept as a part of it. Wrappers for calls from Python would
-# unpack some fifty arrays each and cost more to compile than the functions themselves.
+# Only compiled code calls inner functions. A wrapper for calls from Python would unpack some fifty arrays and take
+# longer to compile than the function.
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 outer = njit(cache=True, **_OPTIONS)
 inner = njit(**_OPTIONS, **_INNER)
-# For a few lines: what is inlined is compiled again at every place.
+# For functions of a few lines: inlined code is compiled again at every call.
 inline = njit(forceinline=True, **_OPTIONS, **_INNER)

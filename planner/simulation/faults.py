@@ -1,4 +1,4 @@
-"""What happens to destinations and plans during a replay: deaths, drains, slow spells, plan switches."""
+"""Events of destinations and plans during a replay: deaths, drains, slow periods, plan switches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.routing.validation import positive, whole
 
 __all__ = ["CLOSE", "DIE", "OPEN", "PLAN", "REVIVE", "SPEED", "Fault", "PlanSwitch", "Timeline", "timeline"]
 
-# Kinds of events, in their order at one instant: destinations come back before others leave.
+# Kinds of events, in their order at one instant: destinations return before others leave.
 REVIVE, OPEN, SPEED, PLAN, CLOSE, DIE = range(6)
 
 
@@ -24,18 +24,18 @@ def _is_time(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that befalls one destination for a time.
+    """A fault of one destination for a time.
 
     Parameters
     ----------
     kind : {"down", "drain", "slow"}
-        "down": it dies with its cache; what it had in flight is dispatched again from the beginning, and counted;
-        it returns with an empty cache. "drain": it takes no new requests, finishes what it has and keeps its
-        cache. "slow": its iterations take ``factor`` times as long, from the next that starts.
+        "down": it dies with its cache; its requests in flight are dispatched again from the beginning, and counted;
+        it returns with an empty cache. "drain": it takes no new requests, finishes its requests and keeps its cache.
+        "slow": its iterations take ``factor`` times as long, from the next one that starts.
     destination : int
         Index.
     start_s, end_s : float
-        Seconds on the trace's clock; without an end it lasts to the end of the replay.
+        Seconds on the clock of the trace; without an end, the fault lasts to the end of the replay.
     factor : float
         Of "slow", from 1e-3 to 1e3; default 2.
 
@@ -65,7 +65,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class PlanSwitch:
-    """From ``at_s`` on the policy dispatches by another table (seconds on the trace's clock)."""
+    """A switch to another routing table at ``at_s`` (seconds on the clock of the trace)."""
 
     at_s: float
     table: RoutingTable
@@ -89,12 +89,29 @@ class Timeline(NamedTuple):
 def timeline(
     faults: Sequence[Fault], switches: Sequence[PlanSwitch], destinations: int, start_s: float = 0.0
 ) -> Timeline:
-    """Put faults and switches in order, with times from ``start_s``.
+    """Return faults and switches in order of time.
+
+    Parameters
+    ----------
+    faults : sequence of Fault
+        Faults of destinations.
+    switches : sequence of PlanSwitch
+        Switches of tables, in order of time.
+    destinations : int
+        R.
+    start_s : float
+        Origin of the times of the result, seconds.
+
+    Returns
+    -------
+    Timeline
+        Events in order of (time, kind, position in the input).
 
     Raises
     ------
     ValueError
-        A destination that does not exist; faults of one kind that overlap on a destination.
+        For a destination that does not exist, for faults of one kind that overlap on a destination, and for switches
+        that are not in order of time.
     """
     events: list[tuple[float, int, int, float]] = []
     for number, fault in enumerate(faults):

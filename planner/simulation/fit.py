@@ -1,4 +1,4 @@
-"""Engine constants from measurements: from timed iterations, or from the latencies of a load sweep."""
+"""Fit of engine constants to measurements: timed iterations, or the latencies of a load sweep."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from planner.simulation.trace import Trace
 
 __all__ = ["Fit", "IterationPoint", "SweepPoint", "fit", "fit_iterations", "fit_sweep"]
 
-# Constant of the profile that each term of the iteration-time equation is the coefficient (or its inverse) of.
+# Constant of the profile -> the term of the iteration-time equation whose coefficient (or its inverse) it is.
 TERMS = {
     "iteration_s": "iterations",
     "prefill_tokens_per_s": "prefill_tokens",
     "sequence_s": "decodes",
     "context_token_s": "context_tokens",
 }
-# Points that differ by less than this, relative to their size, say nothing about what they should tell apart.
+# Points that differ by less than this, relative to their size, do not determine a constant.
 RANK_TOLERANCE = 1e-7
-# A sweep's scales are sought within this factor of the base profile: beyond it another base is the better start.
+# The scales of a sweep are searched within this factor of the base profile; beyond it another base is better.
 WIDEST_SCALE = 8.0
-# A scale within this share of either end was not found: it would have gone on.
+# A scale within this share of either end is no optimum: the search stopped at the bound.
 NEAR_END = 0.01
-# Root mean square of the errors (relative, or log ratios) beyond which a fit does not explain its points: at 0.5 the
-# typical latency is half as much again as was measured, where fits to real engines come within 0.1.
+# Root mean square of the errors (relative, or log ratios) above which a fit is refused: at 0.5 the typical latency is
+# 1.5 times the measured one, while fits to real engines reach 0.1.
 LARGEST_RMS = 0.5
-MOST_EVALUATIONS = 120
+MAX_EVALUATIONS = 120
 
 
 @dataclass(frozen=True)
 class IterationPoint:
-    """One timed iteration (or the mean of many alike): what it did, and its seconds."""
+    """One timed iteration (or the mean of many equal ones): its work in tokens and sequences, and its seconds."""
 
     prefill_tokens: float
     decodes: float
@@ -57,17 +57,18 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted profile, and how well it explains the points.
+    """A fitted profile with its residuals.
 
     Attributes
     ----------
     profile : EngineProfile
         Provenance of the fitted constants: "fitted: ...".
     method : {"iterations", "sweep"}
+        Kind of the points.
     rms_error : float
         Root mean square of the relative errors, of log ratios for "sweep".
     residuals : tuple of dict
-        For each point, in the order given: what was measured, what the profile gives, and the relative error.
+        For each point, in the order given: the measured value, the value of the profile, and the relative error.
     scales : dict
         "sweep": ``iteration`` and ``prefill``, the factors on the base profile's times.
     """
@@ -84,16 +85,27 @@ def fit(
 ) -> EngineProfile:
     """Fit the constants of an engine's iteration time to measured points.
 
-    `IterationPoint` (or rows of 4 numbers: prefill tokens, decodes, context tokens, seconds) go to
-    `fit_iterations`; points of a sweep (`SweepPoint`, `CalibrationPoint`) with the ``trace`` that was sent go to
-    `fit_sweep`. Those return the residuals beside the profile.
+    `fit_iterations` fits `IterationPoint` (or rows of 4 numbers: prefill tokens, decodes, context tokens, seconds);
+    `fit_sweep` fits points of a sweep (`SweepPoint`, `CalibrationPoint`) with the ``trace`` that was sent. Both return
+    the residuals too.
 
     Parameters
     ----------
+    points : sequence
+        Measured points of one kind.
     base : EngineProfile
-        Gives what points cannot tell: cache size, limits of a batch, serving facts; of a sweep also the shape.
+        Source of the constants that points do not determine: cache size, limits of a batch, serving facts.
     name : str, optional
-        Of the fitted profile; by default that of ``base`` with "-fitted".
+        Name of the fitted profile; by default the name of ``base`` with "-fitted".
+    trace : Trace, optional
+        For a sweep: the requests that were sent.
+    **options
+        Further arguments of `fit_iterations` or `fit_sweep`.
+
+    Returns
+    -------
+    EngineProfile
+        The fitted profile.
 
     Raises
     ------
@@ -103,25 +115,39 @@ def fit(
     points = list(points)
     if points and hasattr(points[0], "load_rps"):
         if trace is None:
-            raise ValueError("trace: needed to fit the points of a sweep; it holds the requests that were sent")
+            raise ValueError("trace: required to fit the points of a sweep; it holds the requests that were sent")
         return fit_sweep(points, base=base, trace=trace, name=name, **options).profile
     if trace is not None:
-        raise ValueError("trace: belongs to the points of a sweep, which have load_rps")
+        raise ValueError("trace: only for the points of a sweep, which have load_rps")
     return fit_iterations(points, base=base, name=name, **options).profile
 
 
 def fit_iterations(points: Iterable[Any], *, base: EngineProfile, name: str | None = None) -> Fit:
-    """Non-negative least squares of the iteration-time equation (see `EngineProfile`).
+    """Fit the iteration-time equation (see `EngineProfile`) by non-negative least squares.
 
-    Errors are weighed relative to the time of their iteration: a timer's noise grows with what it times. A
-    constant that comes out as 0 is kept: the points say that its work costs nothing measurable.
+    Errors are relative to the time of their iteration: the noise of a timer grows with the time. A constant of 0 is
+    accepted: its work has no measurable cost in these points.
+
+    Parameters
+    ----------
+    points : iterable
+        `IterationPoint`, or rows of 4 numbers: prefill tokens, decodes, context tokens, seconds.
+    base : EngineProfile
+        Source of all other constants.
+    name : str, optional
+        Name of the fitted profile; by default the name of ``base`` with "-fitted".
+
+    Returns
+    -------
+    Fit
+        The fitted profile and its residuals.
 
     Raises
     ------
     ValueError
-        A value that is negative or not finite, a time of 0, fewer points than constants; points from which a
-        constant cannot be told: its term is 0 everywhere, or follows from the others; or points that the equation
-        misses by more than `LARGEST_RMS`.
+        For a value that is negative or not finite, a time of 0, or fewer points than constants; for points that do
+        not determine a constant, because its term is 0 everywhere or follows from the others; for points that the
+        equation misses by more than `LARGEST_RMS`.
     """
     rows = _rows(points)
     work = np.column_stack((np.ones(len(rows)), rows[:, :3]))
@@ -177,33 +203,46 @@ def fit_sweep(
     progress: Callable[[int, int], None] | None = None,
     checkpoint: Callable[[int], None] | None = None,
 ) -> Fit:
-    """Scale the base profile's times so that its simulated sweep comes nearest to a measured one.
+    """Scale the times of the base profile so that its simulated sweep comes nearest to a measured one.
 
-    Two factors are sought within `WIDEST_SCALE` of 1: one on ``iteration_s``, ``sequence_s`` and
-    ``context_token_s``, one on the time of a prefill token. The sum of squared log ratios of simulated and
-    measured p50 and p99 over the loads is minimised: on a grid of powers of 2, then by Nelder-Mead from its best
+    Two factors are searched within `WIDEST_SCALE` of 1: one on ``iteration_s``, ``sequence_s`` and
+    ``context_token_s``, one on the time of a prefill token. The search minimises the sum of squared log ratios of
+    simulated and measured p50 and p99 over the loads: on a grid of powers of 2, then by Nelder-Mead from its best
     point. Arrivals are the same in every trial, so equal arguments give equal fits.
 
-    Latencies beyond the knee grow with the length of a run: give points up to the knee, or as many requests as
-    were measured.
+    Latencies beyond the knee grow with the length of a run: use points up to the knee, or as many requests as were
+    measured.
 
     Parameters
     ----------
     points : sequence
         With ``load_rps``, ``p99_s`` and optionally ``p50_s``; at least two loads.
+    base : EngineProfile
+        The profile to scale.
     trace : Trace
-        The requests that were sent; ``destinations`` and ``max_requests`` take a part as `calibrate` does.
+        The requests that were sent.
+    destinations, max_requests : int
+        Part of the trace that one replica replays, see `calibrate`.
+    name : str, optional
+        Name of the fitted profile; by default the name of ``base`` with "-fitted".
+    seed : int
+        Seed of the arrivals, >= 0.
     progress : callable, optional
-        Called with (trials done, most trials); an exception that it raises ends the fit and is passed on.
+        Called with (trials done, maximum of trials); an exception that it raises ends the fit.
     checkpoint : callable, optional
-        Called within each replay, as `replay` does; an exception that it raises ends the fit too.
+        Called within each replay, see `replay`; an exception that it raises ends the fit.
+
+    Returns
+    -------
+    Fit
+        The scaled profile, its scales and its residuals.
 
     Raises
     ------
     ValueError
-        Naming the point and its value; fewer than two loads; fewer than 100 requests; or the constant that the
-        points do not determine, because other values of it give the same latencies. Also when a scale ends at
-        `WIDEST_SCALE`, or the simulated sweep misses the measured one by more than `LARGEST_RMS`.
+        Naming the point and its value; for fewer than two loads or fewer than 100 requests; for a constant that the
+        points do not determine, because other values give the same latencies; when a scale ends at `WIDEST_SCALE`;
+        when the simulated sweep misses the measured one by more than `LARGEST_RMS`.
     """
     measured = [_sweep_row(at, point) for at, point in enumerate(points)]
     if len({row["load_rps"] for row in measured}) < 2:
@@ -217,7 +256,7 @@ def fit_sweep(
         scale = float(np.exp(logs[0])), float(np.exp(logs[1]))
         if scale not in tried:
             if progress is not None:
-                progress(len(tried), MOST_EVALUATIONS + 2)  # two more at the end, in _refuse_flat
+                progress(len(tried), MAX_EVALUATIONS + 2)  # two more at the end, in _refuse_flat
             profile = _scaled(base, *scale)
             tried[scale] = [
                 _compare(row, sweep_point(part, row["load_rps"], profile, seed, checkpoint)) for row in measured
@@ -237,7 +276,7 @@ def fit_sweep(
         method="Nelder-Mead",
         bounds=[(-widest, widest)] * 2,
         options={
-            "maxfev": MOST_EVALUATIONS - len(tried), "xatol": 5e-4, "fatol": 1e-9, "initial_simplex": simplex,
+            "maxfev": MAX_EVALUATIONS - len(tried), "xatol": 5e-4, "fatol": 1e-9, "initial_simplex": simplex,
         },
     ).x  # fmt: skip
     count = sum(key.startswith("log_") for row in given(best) for key in row)
@@ -265,7 +304,7 @@ def _scaled(base: EngineProfile, iteration: float, prefill: float) -> EngineProf
 
 
 def _compare(measured: dict[str, float], simulated: Any) -> dict[str, float]:
-    """The measured point beside the simulated one, with log ratios and relative errors."""
+    """Return the measured and the simulated values of a point, with log ratios and relative errors."""
     row = dict(measured)
     for name in ("p50_s", "p99_s"):
         if name in measured:
@@ -281,15 +320,15 @@ def _span(values: Any) -> str:
 
 
 def _refuse_far(best: NDArray[np.float64], rms: float, rows: list[dict[str, float]]) -> None:
-    """Latencies that no engine near the base gives: another engine, other requests or another unit."""
+    """Refuse latencies that no engine near the base gives: another engine, other requests or another unit."""
     seen = (
         f"measured p99 is {_span([row['p99_s'] for row in rows])} s at {_span([row['load_rps'] for row in rows])} "
         f"requests/s, and the nearest simulated {_span([row['given_p99_s'] for row in rows])} s"
     )
-    for log, what in zip(best, ("iterations", "prefill"), strict=True):
+    for log, phase in zip(best, ("iterations", "prefill"), strict=True):
         if abs(log) >= (1 - NEAR_END) * np.log(WIDEST_SCALE):
             raise ValueError(
-                f"points: the time of {what} would be more than {WIDEST_SCALE:g} times "
+                f"points: the time of {phase} would be more than {WIDEST_SCALE:g} times "
                 f"{'as long' if log > 0 else 'as short'} as the base profile's; {seen}: are these the requests that "
                 "were sent, and seconds? Else start from a profile nearer to the engine"
             )
@@ -301,7 +340,7 @@ def _refuse_far(best: NDArray[np.float64], rms: float, rows: list[dict[str, floa
 
 
 def _refuse_flat(best: NDArray[np.float64], given: Callable[[Any], list[dict[str, float]]]) -> None:
-    """A factor that may as well be 10% more or less was not fitted."""
+    """Refuse a factor when a change of it by 10% changes no latency."""
     here = [row["given_p99_s"] for row in given(best)] + [row.get("given_p50_s", 0.0) for row in given(best)]
     for axis, constants in enumerate(("iteration_s, sequence_s and context_token_s", "prefill_tokens_per_s")):
         moved = best.copy()
@@ -312,7 +351,7 @@ def _refuse_flat(best: NDArray[np.float64], given: Callable[[Any], list[dict[str
 
 
 def _refuse_dependent(scaled: NDArray[np.float64]) -> None:
-    """Columns have length 1. The one that the others explain best is named."""
+    """Refuse columns (of length 1) that depend on each other, and name them."""
     values = np.linalg.svd(scaled, compute_uv=False)
     if len(scaled) >= len(TERMS) and values[-1] > RANK_TOLERANCE * values[0]:
         return

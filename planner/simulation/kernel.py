@@ -1,4 +1,4 @@
-"""The event loop: arrivals in order, each replica played forward when it is looked at."""
+"""The event loop: arrivals in order; a replica is advanced when a rule reads its state."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from planner.simulation.state import FOREVER, Engine, Index, World, blocks_for, 
 
 __all__ = ["Progress", "run"]
 
-# What the loop does next.
+# The next act of the loop.
 DISPATCH, MOVE, HAPPEN, END = range(4)
 
 
 class Progress(NamedTuple):
-    """How far a replay is."""
+    """Progress of a replay."""
 
     next_event: NDArray[np.int64]  # [1]
-    dispatched: NDArray[np.int64]  # [1] requests, again those that were sent again
+    dispatched: NDArray[np.int64]  # [1] requests; one that is sent again counts again
     redispatched: NDArray[np.int64]  # [1]
-    refused: NDArray[np.int64]  # [1] larger than a whole replica's cache
+    refused: NDArray[np.int64]  # [1] requests larger than the cache of a replica
     oldest: NDArray[np.int64]  # [1] first request of the policy's window
     parked: NDArray[np.int64]  # [2] head and tail of the requests that wait for any destination to be up, or -1
-    visit: NDArray[np.int64]  # destinations to be played forward before the next act
-    pair: NDArray[np.int64]  # [2] destinations whose waiting requests may be moved
+    visit: NDArray[np.int64]  # destinations to advance before the next act
+    pair: NDArray[np.int64]  # [2] destinations whose waiting requests may move
 
     @classmethod
     def at_the_start(cls, destinations: int, look_back: int) -> Progress:
-        """Nothing has happened yet."""
+        """Return the progress before the first event."""
         one = [np.zeros(1, dtype=np.int64) for _ in range(5)]
         visit = np.zeros(max(destinations, 2 * look_back), dtype=np.int64)
         return cls(one[0], one[1], one[2], one[3], one[4], np.full(2, -1, dtype=np.int64), visit, one[0].repeat(2))
@@ -45,7 +45,7 @@ class Progress(NamedTuple):
 
 @inner
 def _known(world: World, engine: Engine, r: Index, q: Index) -> Index:
-    """Tokens of ``q`` that requests of the window, sent to ``r``, had in common with it."""
+    """Return the tokens of ``q`` that requests of the window, sent to ``r``, share with it."""
     blocks: Index = 0
     for at in range(world.offsets[q], world.offsets[q + 1]):
         chain = world.chains[at]
@@ -57,7 +57,7 @@ def _known(world: World, engine: Engine, r: Index, q: Index) -> Index:
 
 @inner
 def _count_use(world: World, signals: Signals, r: Index, q: Index, one: Index) -> None:
-    """Put a request into its destination's window (+1), or take it out (-1)."""
+    """Add a request to the window of its destination (+1), or remove it (-1)."""
     signals.missed[r] += one * world.missed[q]
     signals.served[r] += one
     for at in range(world.offsets[q], world.offsets[q + 1]):
@@ -69,7 +69,7 @@ def _count_use(world: World, signals: Signals, r: Index, q: Index, one: Index) -
 def _see_everything(
     world: World, engine: Engine, tables: DispatchTables, signals: Signals, q: Index, time: float
 ) -> None:
-    """What the rules that look at the caches of all destinations read."""
+    """Update the signals for rules that read the caches of all destinations."""
     for at in range(signals.counts[0]):
         r = signals.open[at]
         settle(world, engine, r, time)
@@ -81,7 +81,7 @@ def _see_everything(
 
 @inline
 def _park(world: World, progress: Progress, q: Index) -> None:
-    """Let request ``q`` wait until any destination is up."""
+    """Park request ``q`` until any destination is up."""
     world.next_waiting[q] = -1
     if progress.parked[0] < 0:
         progress.parked[0] = q
@@ -100,7 +100,7 @@ def _visit(
     q: Index,
     time: float,
 ) -> Index:
-    """List the destinations that must be played forward before request ``q`` is sent; how many."""
+    """List the destinations to advance before request ``q`` is sent; return their number."""
     signals.request[0] = progress.dispatched[0]
     signals.request[1] = world.prompt[q]
     progress.dispatched[0] += 1
@@ -131,7 +131,7 @@ def _choose(
     q: Index,
     time: float,
 ) -> Index:
-    """The destination of request ``q``, all that the rule looks at being up to date."""
+    """Return the destination of request ``q``; the state that the rule reads is current."""
     if tables.looks < CANDIDATES:
         return progress.visit[0]
     if tables.needs_cache:
@@ -160,7 +160,7 @@ def _list_open(world: World, signals: Signals) -> None:
 
 @inner
 def _lose(world: World, tables: DispatchTables, signals: Signals, r: Index, time: float, from_s: float) -> Index:
-    """Take everything from a replica that dies; the first of its requests, linked in their order."""
+    """Clear a replica that dies; return the first of its requests, linked in their order."""
     replica = world.replicas[r]
     if replica.busy:
         replica.measured_busy += max(0.0, time - max(replica.now, from_s))
@@ -169,7 +169,7 @@ def _lose(world: World, tables: DispatchTables, signals: Signals, r: Index, time
         world.next_waiting[world.running[r, at].request] = head
         head = world.running[r, at].request
     q = np.int64(head)
-    while q >= 0:  # they start anew elsewhere
+    while q >= 0:  # they start again on another destination
         world.made[q] = 0
         world.estimate[q] = 0
         world.cached[q] = -1
@@ -206,12 +206,12 @@ def _happen(
     progress: Progress,
     from_s: float,
 ) -> Index:
-    """Let the next event of the timeline happen, its destination being played forward to it.
+    """Apply the next event of the timeline; its destination is advanced to the time of the event.
 
     Returns
     -------
     int
-        The first of the requests that are to be sent (again), linked, or -1.
+        The first of the requests to send (again), linked, or -1.
     """
     at = progress.next_event[0]
     progress.next_event[0] += 1
@@ -242,7 +242,7 @@ def _happen(
         replica.now = time
     signals.is_open[subject] = 1 if replica.up > 0 and replica.drained == 0 else 0
     _list_open(world, signals)
-    if signals.counts[0] > 0 and progress.parked[0] >= 0:  # then none was open before, and nothing can have died
+    if signals.counts[0] > 0 and progress.parked[0] >= 0:  # then no destination was open before, so none can have died
         head = progress.parked[0]
         progress.parked[0] = -1
     return head
@@ -257,7 +257,7 @@ def _fits(world: World, engine: Engine, q: Index) -> Index:
 
 @inner
 def _expire(world: World, tables: DispatchTables, signals: Signals, progress: Progress, time: float) -> None:
-    """Take the requests out of the policy's window that arrived before it."""
+    """Remove the requests from the window of the policy that arrived before it."""
     old = progress.oldest[0]
     while world.arrival[old] < time - tables.window_s:
         if world.missed[old] >= 0:
@@ -281,25 +281,20 @@ def _run(
     last: int,
     until: float,
 ) -> None:
-    """Dispatch the requests ``first`` to ``last`` and what happens before them; with none left, play on.
+    """Dispatch the requests ``first`` to ``last`` with the events before them; without requests, advance to ``until``.
 
-    Replicas touch each other only through dispatch, so each is played forward by itself when a rule looks at it or
-    a request is sent to it. Order at one instant: ends of iterations, events of the timeline, arrivals in trace
-    order, starts of iterations.
-
-    Parameters
-    ----------
-    until : float
-        When no request is left: play up to this time, in seconds.
+    Replicas affect each other only through dispatch. So each is advanced alone, when a rule reads its state or a
+    request is sent to it. Order at one instant: ends of iterations, events of the timeline, arrivals in trace order,
+    starts of iterations.
     """
     to_the_end = first == len(world.arrival)
     arriving = first
-    again = np.int64(-1)  # requests of a destination that died, or that waited for one: linked
+    again = np.int64(-1)  # requests to send again after a death, or parked ones: linked
     time = again_at = 0.0
     q: Index = 0
     act = DISPATCH
     while True:
-        # What comes next, and which destinations have to be played forward to it.
+        # Find the next act, and the destinations to advance to its time.
         if act == MOVE:
             count = visit_others(world, tables, signals, rng, progress.pair, progress.visit)
         else:
@@ -356,10 +351,10 @@ def _run(
 
 
 def _kept(version: int) -> Any:
-    """Tie what the compiler keeps of the loop to the version of the source.
+    """Return the loop with its compiled cache tied to the version of the source.
 
-    It renews what it kept when kernel.py changed, and not when a file changed that the loop calls into; a constant of
-    a closure it looks at.
+    The compiler renews its cache when kernel.py changes, but not when a file changes whose functions the loop calls.
+    It does compare the constants of a closure, so the version is one.
     """
 
     @outer

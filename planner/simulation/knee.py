@@ -11,13 +11,13 @@ from planner.routing.validation import positive
 
 __all__ = ["KNEES", "Knee", "find_knee"]
 
-# Name of each method -> what it calls the knee.
+# Name of each method -> its definition of the knee.
 KNEES = {
     "factor": "highest load whose p99 is within a factor of the p99 at the lowest load",
     "chord": "load farthest below the chord of normalised load and p99 (Kneedle)",
     "slo": "highest load whose p99 is within a bound in seconds",
 }
-# A curve that is nowhere this far (in units of its own height) below its chord has no bend to speak of.
+# A curve that is nowhere this far below its chord, in units of its own height, has no bend.
 LEAST_BEND = 0.05
 
 
@@ -30,10 +30,10 @@ class Knee:
     q_cap : float
         Requests/s: a load of the sweep.
     censored : {"left", "right", None}
-        "left": the tail had taken off before the sweep could show where, so the knee may lie below ``q_cap``;
-        "right": it did not take off within the sweep, so the knee lies at ``q_cap`` or above.
+        "left": p99 took off before the lowest loads, so the knee may lie below ``q_cap``; "right": p99 did not take
+        off within the sweep, so the knee lies at ``q_cap`` or above.
     method : str
-        How it was read, with the value of its bound.
+        Method, with the value of its bound.
     """
 
     q_cap: float
@@ -54,11 +54,11 @@ def find_knee(
     A load counts only if every lower one does too: each method reads the highest p99 seen up to a load.
 
     ``factor`` : the highest load whose p99 is at most ``factor`` times that of the lowest load. Left-censored when
-    that is the lowest load itself, since the tail may have risen there already.
+    that is the lowest load, where p99 may have risen already.
     ``slo`` : the highest load whose p99 is at most ``slo_s``. Left-censored when the lowest load exceeds it.
     ``chord`` : with load and p99 each scaled to [0, 1], the load farthest below the straight line between first
     and last point (Satopaa et al. 2011, "Finding a Kneedle in a Haystack", for increasing convex curves). A curve
-    that never exceeds ``factor`` times its first p99 has not taken off: right-censored. One that exceeds it
+    that never exceeds ``factor`` times its first p99 has not taken off: right-censored. A curve that exceeds it
     without a bend took off before its second load: left-censored.
 
     Parameters
@@ -66,10 +66,16 @@ def find_knee(
     load_rps, p99_s : float64[n]
         Loads in requests/s, rising; p99 latencies in seconds, above 0.
     method : {"factor", "chord", "slo"}
+        Definition of the knee.
     factor : float
         Above 1; used by "factor" and "chord".
     slo_s : float, optional
-        Seconds; needed by "slo" and refused otherwise.
+        Seconds; required by "slo" and refused otherwise.
+
+    Returns
+    -------
+    Knee
+        A load of the sweep, with its censoring.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Capacity at a latency objective, read from a ladder of tested loads, with its censoring; what to test next."""
+"""Capacity at a latency objective from a ladder of tested loads, with its censoring; and the next load to test."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from planner.routing.validation import positive
 
 __all__ = ["Capacity", "capacity", "next_load"]
 
-# Loads are tested to four digits: finer, neighbours differ by less than their figures do from seed to seed.
+# Four digits: the figures of loads that are closer differ less than those of two seeds.
 DIGITS = 4
-# An open end of the ladder is followed by this factor.
+# Factor between the end of the ladder and the next load beyond it.
 STEP = 2.0
 LOWEST, HIGHEST = 1e-6, 1e8
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Highest tested load that meets the objective; ``str()`` shows what is known and no more.
+    """Highest tested load that meets the objective; ``str()`` shows it with its censoring.
 
     Attributes
     ----------
@@ -57,6 +57,11 @@ def capacity(loads: ArrayLike, p99: ArrayLike, slo_s: float) -> Capacity:
     slo_s : float
         Objective in seconds; ``p99 <= slo_s`` meets it.
 
+    Returns
+    -------
+    Capacity
+        The load and its censoring.
+
     Raises
     ------
     ValueError
@@ -71,7 +76,7 @@ def capacity(loads: ArrayLike, p99: ArrayLike, slo_s: float) -> Capacity:
 def next_load(loads: ArrayLike, p99: ArrayLike, slo_s: float, *, extend: bool = False) -> float | None:
     """Return the load that halves the bracket of the capacity: the middle of the highest passing and the next load.
 
-    The answer follows from the arguments alone, rounded to four significant digits, so that whoever refines a
+    The result depends only on the arguments and is rounded to four significant digits, so that every refinement of a
     ladder tests the same loads in the same order.
 
     Parameters
@@ -79,14 +84,14 @@ def next_load(loads: ArrayLike, p99: ArrayLike, slo_s: float, *, extend: bool = 
     loads, p99, slo_s
         As for `capacity`.
     extend : bool
-        Follow an open end: half the lowest load of a left-censored ladder, twice the highest of a right-censored
-        one. By default such ladders are left alone.
+        Extend a censored ladder: by half the lowest load (left-censored), or twice the highest (right-censored). By
+        default there is no next load for such ladders.
 
     Returns
     -------
     float or None
-        Requests/s, not among `loads`; None when the ladder is censored and not to be extended, when the bracket
-        is too narrow for another load of four digits, or when an open end reaches 1e-6 or 1e8 requests/s.
+        Requests/s, not among ``loads``; None when the ladder is censored and ``extend`` is False, when the bracket is
+        too narrow for another load of four digits, or when the extension reaches 1e-6 or 1e8 requests/s.
 
     Raises
     ------
@@ -108,7 +113,7 @@ def next_load(loads: ArrayLike, p99: ArrayLike, slo_s: float, *, extend: bool = 
 
 
 def _passed(loads: ArrayLike, p99: ArrayLike, slo_s: float) -> tuple[NDArray[np.float64], int, float]:
-    """The tested loads, ascending, how many of them pass from the lowest on without a gap, and the objective."""
+    """Return the tested loads, ascending, the number that pass from the lowest on without a gap, and the objective."""
     limit = positive("slo_s", slo_s)
     tested = np.asarray(loads, dtype=np.float64)
     tail = np.asarray(p99, dtype=np.float64)
@@ -123,7 +128,7 @@ def _passed(loads: ArrayLike, p99: ArrayLike, slo_s: float) -> tuple[NDArray[np.
     order = np.argsort(tested, kind="stable")
     tested, tail = tested[order], tail[order]
     if (np.diff(tested) == 0).any():
-        raise ValueError(f"loads: {tested[int(np.argmax(np.diff(tested) == 0))]} is there twice")
+        raise ValueError(f"loads: {tested[int(np.argmax(np.diff(tested) == 0))]} is given twice")
     fails = np.flatnonzero(~(tail <= limit))
     passed = int(fails[0]) if len(fails) else len(tested)
     return tested, passed, limit

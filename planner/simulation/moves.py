@@ -1,4 +1,4 @@
-"""Sending requests to replicas, and moving those that wait to their other candidate (DualMap)."""
+"""Dispatch of requests to replicas, and moves of waiting requests to their other candidate (DualMap)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,24 @@ __all__ = ["both_overloaded", "found_now", "move_waiting", "send", "visit_others
 
 @inline
 def found_now(world: World, engine: Engine, r: Index, q: Index) -> Index:
-    """Prompt tokens of request ``q`` that replica ``r`` has cached now."""
+    """Return the prompt tokens of request ``q`` that replica ``r`` has cached now.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    q : int
+        Index of the request.
+
+    Returns
+    -------
+    int
+        Tokens.
+    """
     return found_in_slots(world, engine, r, q) if engine.slots else found_tokens(world, engine, r, q)
 
 
@@ -25,7 +42,27 @@ def found_now(world: World, engine: Engine, r: Index, q: Index) -> Index:
 def send(
     world: World, engine: Engine, tables: DispatchTables, r: Index, q: Index, time: float, from_s: float, tokens: Index
 ) -> None:
-    """Put request ``q``, with ``tokens`` to prefill, into the queue of ``r``, which is played forward to ``time``."""
+    """Put request ``q`` into the queue of ``r``, whose state is current at ``time``.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    engine : Engine
+        Constants of a replica.
+    tables : DispatchTables
+        Arrays of the policy.
+    r : int
+        Index of the replica.
+    q : int
+        Index of the request.
+    time : float
+        Seconds on the clock of the replay.
+    from_s : float
+        End of the warm-up, seconds.
+    tokens : int
+        Tokens to prefill.
+    """
     replica = world.replicas[r]
     if replica.busy == 0 and replica.batch == 0 and replica.queue_head < 0:
         replica.now = time
@@ -36,14 +73,29 @@ def send(
         world.pending[r] += tokens
         replica.queued_tokens += tokens
     enqueue(world, r, q, time >= from_s)
-    # It cannot join where one stands before it in the queue or the batch is full: then the leap goes on.
+    # Behind another request in the queue, or with a full batch, it cannot join: then the leap continues.
     if replica.steps > 1 and replica.queued == 1 and replica.batch < world.running.shape[1]:
         interrupt_leap(world, r, time)
 
 
 @inline
 def both_overloaded(world: World, tables: DispatchTables, signals: Signals) -> bool:
-    """Whether both candidates have more to prefill than a policy that moves requests lets them have."""
+    """Return whether both candidates have more tokens to prefill than the budget of a policy that moves requests.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay.
+    tables : DispatchTables
+        Arrays of the policy.
+    signals : Signals
+        The candidates.
+
+    Returns
+    -------
+    bool
+        False for a policy that moves no requests.
+    """
     if tables.look_back == 0 or signals.counts[1] < 2:
         return False
     first, second = world.pending[signals.candidates[0]], world.pending[signals.candidates[1]]
@@ -54,7 +106,7 @@ def both_overloaded(world: World, tables: DispatchTables, signals: Signals) -> b
 def _other(
     world: World, tables: DispatchTables, signals: Signals, rng: NDArray[np.uint64], r: Index, q: Index
 ) -> Index:
-    """The other of the two candidates of request ``q``, which waits at ``r``; ``r`` where there is none."""
+    """Return the other of the two candidates of request ``q``, which waits at ``r``; ``r`` where there is none."""
     propose(tables, signals, world.key[q], rng)
     if signals.counts[1] < 2:
         return r
@@ -70,7 +122,28 @@ def visit_others(
     pair: NDArray[np.int64],
     visit: NDArray[np.int64],
 ) -> Index:
-    """List in ``visit`` where requests that wait at the ``pair`` could move to; how many."""
+    """List in ``visit`` the destinations that requests waiting at the ``pair`` could move to.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay.
+    tables : DispatchTables
+        Arrays of the policy.
+    signals : Signals
+        State that the rule reads; the candidates change in place.
+    rng : uint64[1]
+        State of the random numbers; changes in place.
+    pair : int64[2]
+        The two overloaded candidates.
+    visit : int64[]
+        Receives the destinations; changes in place.
+
+    Returns
+    -------
+    int
+        Number of destinations in ``visit``.
+    """
     count = 0
     for at in range(2):
         q = np.int64(world.replicas[pair[at]].queue_head)
@@ -94,12 +167,31 @@ def move_waiting(
     time: float,
     from_s: float,
 ) -> None:
-    """Move requests that wait at ``r`` to their other candidate, once each, where that serves them sooner.
+    """Move requests that wait at ``r`` to their other candidate, once each, where they get their first token sooner.
 
-    Time to first token is taken as the prefill time of all that is pending before it and of itself.
+    The estimate of the time to first token is the prefill time of all pending tokens before the request and of its own.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    engine : Engine
+        Constants of a replica.
+    tables : DispatchTables
+        Arrays of the policy.
+    signals : Signals
+        State that the rule reads; the candidates change in place.
+    rng : uint64[1]
+        State of the random numbers; changes in place.
+    r : int
+        Index of the replica.
+    time : float
+        Seconds on the clock of the replay.
+    from_s : float
+        End of the warm-up, seconds.
     """
     replica = world.replicas[r]
-    ahead = world.pending[r] - replica.queued_tokens  # those of the running ones come before all of the queue
+    ahead = world.pending[r] - replica.queued_tokens  # running requests come before the whole queue
     before = np.int64(-1)
     q = np.int64(replica.queue_head)
     for _ in range(tables.look_back):

@@ -1,4 +1,4 @@
-"""Engine profiles: the constants of one replica, each with where it came from."""
+"""Engine profiles: the constants of one replica, each with its source."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ class EngineProfile:
     prefill_tokens_per_s : float
         Prompt tokens computed in a second.
     iteration_s : float
-        Seconds of an iteration that does nothing (t_0): reading the weights once.
+        Seconds of an iteration without work (t_0): one read of the weights.
     sequence_s : float
         Seconds for each decoding sequence (c_seq).
     context_token_s : float
-        Seconds for each context token of the decoding sequences (c_kv): reading their KV.
+        Seconds for each context token of the decoding sequences (c_kv): the read of their KV.
     max_batched_tokens : int
-        Prompt tokens prefilled in one iteration at most.
+        Maximum prompt tokens prefilled in one iteration.
     max_sequences : int
-        Running sequences at most.
+        Maximum running sequences.
     cache_shape : {"paged", "slots"}
         Blocks shared by all sequences (vLLM), or one sequence in each of ``max_sequences`` slots of equal size
         (llama.cpp).
     slot_similarity : float
-        Of slots: share of its prompt that a request must have in common with a slot to be sent there for it, in
-        ``[0, 1)``; llama.cpp's default.
+        For slots: share of its prompt that a request must share with a slot to go there, in ``[0, 1)``; default as in
+        llama.cpp.
     serving : mapping
         Model, precision, hardware and so on, as text.
     provenance : mapping
-        Where each constant came from ("measured", "vendor figure", "derived", "assumed" and how).
+        Source of each constant ("measured", "vendor figure", "derived", "assumed", with the method).
 
     Raises
     ------
@@ -93,9 +93,9 @@ class EngineProfile:
         return replace(self, cache_tokens=cache_tokens)
 
     def fingerprint(self) -> str:
-        """Return the sha256 of what a result depends on: every constant and the serving facts."""
+        """Return the sha256 of every constant and the serving facts, on which results depend."""
         facts = {k: v for k, v in self.as_dict().items() if k not in ("name", "provenance")}
-        if self.cache_shape == "paged":  # as fingerprints were before there were other shapes
+        if self.cache_shape == "paged":  # fingerprints of paged caches are older than the other shape
             del facts["cache_shape"], facts["slot_similarity"]
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
@@ -121,10 +121,12 @@ def derive_profile(
     reserve: float = 2e9,
     prefill_efficiency: float = 0.45,
 ) -> EngineProfile:
-    """Derive a profile from a model's size and a GPU's data sheet (a roofline, not a measurement).
+    """Derive a profile from the size of a model and the data sheet of a GPU (a roofline, not a measurement).
 
     Parameters
     ----------
+    name, model, precision : str
+        Name of the profile, of the model and of the precision.
     gpus : int
         Tensor-parallel degree.
     parameters : float
@@ -139,6 +141,11 @@ def derive_profile(
         Bytes for activations and graphs on each GPU; assumed.
     prefill_efficiency : float
         Share of peak FLOP/s reached in prefill; assumed in the middle of the usual 40-50%.
+
+    Returns
+    -------
+    EngineProfile
+        With the derivation of each constant in ``provenance``.
     """
     free = gpus * (utilisation * memory - reserve) - weight_bytes
     tokens = int(free // kv_bytes)

@@ -22,7 +22,7 @@ from planner.simulation.trace import Trace, read_only
 
 __all__ = ["replay"]
 
-# Seconds of work between two calls of a checkpoint, and the requests that are played before the pace is known.
+# Seconds of work between two calls of a checkpoint, and requests before the pace is known.
 PAUSE_S = 0.05
 FIRST_STRETCH = 200
 
@@ -43,44 +43,49 @@ def replay(
     switches: Sequence[PlanSwitch] = (),
     checkpoint: Callable[[int], None] | None = None,
 ) -> ReplayResult:
-    """Answer what a policy would have given on a trace.
+    """Simulate a trace under a dispatch policy.
 
     Parameters
     ----------
     trace : Trace
         Requests; prompts are cached in its full blocks of ``block_tokens``.
     policy : str or Policy
-        A name in ``planner.routing.POLICIES``, or a policy with parameters of its own.
+        A name in ``planner.routing.POLICIES``, or a policy with its own parameters.
     destinations : int
         Replicas R.
     profile : EngineProfile
         Constants of each replica.
     table : RoutingTable, optional
-        For policies that need one.
+        Required by some policies.
     seed : int
-        Of the policy's random draws, >= 0. Equal arguments give equal results to the last bit.
+        Seed of the random draws of the policy, >= 0. Equal arguments give equal results to the last bit.
     faults : sequence of Fault
         Destinations that die, drain or slow down for a time.
     warmup : float
-        Share of the requests, from the first, that is simulated and left out of ``summary()``; in ``[0, 1)``.
+        Share of the requests, from the first, that is simulated but not counted in ``summary()``; in ``[0, 1)``.
     cache_tokens : int, optional
         Cache of each replica instead of the profile's (for an unlimited one: ``profile.with_cache(None)``).
     step : bool
-        Play decode-only stretches one iteration at a time; slower, the same to 1e-9 s.
+        Simulate decode-only stretches one iteration at a time; slower, equal to 1e-9 s.
     speed : float64[R], optional
         Relative speed of each replica, from 1e-6 to 1e6: its iterations take the profile's time divided by it. The
         ``capacity`` of `build_table`; default 1. Caches do not differ.
     switches : sequence of PlanSwitch
-        Tables that take the place of ``table``, in order of time.
+        Tables that replace ``table``, in order of time.
     checkpoint : callable, optional
-        Called with the number of requests dispatched so far, some times a second and after the last; what it raises
-        ends the replay.
+        Called with the number of requests dispatched so far, several times a second and after the last request; an
+        exception that it raises ends the replay.
+
+    Returns
+    -------
+    ReplayResult
+        One row for each request, and figures of each destination.
 
     Raises
     ------
     ValueError
-        Unknown policy, missing table, an argument out of range, or faults that leave requests with no destination
-        to the end.
+        For an unknown policy, a missing table, an argument out of range, or faults that leave requests without a
+        destination at the end.
     """
     if isinstance(policy, str):
         if policy not in POLICIES:
@@ -95,10 +100,10 @@ def replay(
     if cache_tokens is not None:
         profile = profile.with_cache(whole("cache_tokens", cache_tokens, 1))
     if switches and not policy.needs_table:
-        raise ValueError(f"switches: policy {policy.name!r} has no plan to be switched")
+        raise ValueError(f"switches: policy {policy.name!r} uses no table, so none can be switched")
     if table is not None and not isinstance(table, RoutingTable):
         raise ValueError(f"table: expected a RoutingTable, got {type(table).__name__}")
-    # Times are taken from the first arrival: of seconds since 1970 a nanosecond would be lost.
+    # Times count from the first arrival: in seconds since 1970 a float64 cannot resolve a nanosecond.
     start_s = float(trace.arrival_s[0]) if len(trace) else 0.0
     events = timeline(faults, switches, replicas, start_s)
     engine = _engine(profile, trace.block_tokens, step)
@@ -128,7 +133,7 @@ def replay(
     else:
         _by_stretches(lambda first, last, until: run(*state, first, last, until), arrival_s, world, checkpoint)
     if progress.parked[0] >= 0:
-        raise ValueError("faults: requests are left for which no destination is up or returns")
+        raise ValueError("faults: requests remain, but no destination is up or returns")
     return ReplayResult(
         policy=policy.name,
         destinations=replicas,
@@ -159,7 +164,7 @@ def _by_stretches(
     world: World,
     checkpoint: Callable[[int], None],
 ) -> None:
-    """Play in parts of about ``PAUSE_S`` each; the parts change nothing in the result."""
+    """Run in parts of about ``PAUSE_S`` each; the parts do not change the result."""
     n = len(arrival_s)
     done, stretch = 0, float(FIRST_STRETCH)
     while done < n:
@@ -167,7 +172,7 @@ def _by_stretches(
         stretch *= _pace(play, done, last, np.inf)
         done = last
         checkpoint(done)
-    # What is in flight after the last arrival: in an overloaded fleet nearly all of the work.
+    # Requests in flight after the last arrival: in an overloaded fleet nearly all of the work.
     until = float(arrival_s[-1]) if n else 0.0
     slice_s = max(until / max(n, 1) * FIRST_STRETCH, 1e-3)
     while world.outstanding.any():
@@ -178,7 +183,7 @@ def _by_stretches(
 
 
 def _pace(play: Callable[[int, int, float], None], first: int, last: int, until: float) -> float:
-    """Play, and say how many times as much fits into a pause; at most doubling."""
+    """Run a part, and return the factor by which the next part may be longer, at most 2."""
     started = time.perf_counter()
     play(first, last, until)
     return float(np.clip(PAUSE_S / max(time.perf_counter() - started, 1e-9), 0.1, 2.0))

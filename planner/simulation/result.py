@@ -1,4 +1,4 @@
-"""What a replay gives: every request's fate, and the figures drawn from them."""
+"""Result of a replay: one row for each request, and figures over them."""
 
 from __future__ import annotations
 
@@ -20,31 +20,37 @@ class ReplayResult:
     Attributes
     ----------
     policy : str
+        Name of the policy.
     destinations : int
+        R.
     seed : int
+        Seed of the random draws of the policy.
     profile_fingerprint : str
+        Fingerprint of the engine profile.
     warmup_requests : int
-        Requests at the head of the trace that ``summary`` leaves out.
+        Requests at the head of the trace that ``summary`` does not count.
     arrival_s, latency_s, ttft_s : float64[n]
         Arrival; seconds from arrival to the last and to the first token, NaN for a refused request.
     destination : int32[n]
-        Where each request went, -1 for a refused one.
+        Destination of each request, -1 for a refused request.
     key : int64[n]
+        Key index of each request.
     prompt_tokens, cached_tokens : int64[n]
-        Prompt length, and how much of it was in the cache when the request joined the batch.
+        Length of the prompt, and its tokens in the cache when the request joined the batch.
     busy_s : float64[R]
-        Seconds with an iteration under way, after the warm-up.
+        Seconds with an iteration in progress, after the warm-up.
     queue_peak, preemptions : int64[R]
         Longest queue, and sequences preempted, after the warm-up.
     peak_blocks : int64[R]
-        Most cache blocks in use at once, over the whole run.
+        Maximum of cache blocks in use at once, over the whole run.
     capacity_blocks : int
+        Cache blocks of each destination.
     refused : int
-        Requests larger than a whole replica's cache.
+        Requests larger than the cache of a replica.
     redispatched : int
-        Requests sent again because their destination died; the same one counts each time.
+        Requests sent again because their destination died; each time counts.
     iterations : int
-        Iterations and leaps played, over all destinations.
+        Iterations and leaps simulated, over all destinations.
     """
 
     policy: str
@@ -80,7 +86,7 @@ class ReplayResult:
 
     @property
     def served(self) -> NDArray[np.bool_]:
-        """Which requests were not refused; bool[n]."""
+        """Whether each request was served, not refused; bool[n]."""
         return self.destination >= 0
 
     @property
@@ -90,7 +96,7 @@ class ReplayResult:
 
     @property
     def imbalance(self) -> float:
-        """Max/mean of requests over destinations; 1.0 when nothing was served."""
+        """Max/mean of requests over destinations; 1.0 without served requests."""
         return _max_over_mean(self.requests_per_destination)
 
     @property
@@ -99,7 +105,7 @@ class ReplayResult:
         return _max_over_mean(self.busy_s)
 
     def p(self, q: float) -> float:
-        """Return a percentile of end-to-end latency in seconds; NaN when nothing was served.
+        """Return a percentile of end-to-end latency in seconds; NaN without served requests.
 
         Parameters
         ----------
@@ -109,17 +115,17 @@ class ReplayResult:
         return _percentile(self.latency_s[self.served], q)
 
     def measured(self) -> NDArray[np.bool_]:
-        """Return which requests count in the figures: served and after the warm-up; bool[n]."""
+        """Return whether each request counts in the figures: served and after the warm-up; bool[n]."""
         part = self.served.copy()
         part[: self.warmup_requests] = False
         return part
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures after the warm-up, JSON-able; a figure that does not exist is None."""
+        """Return the figures after the warm-up as JSON values; a missing figure is None."""
         part = self.measured()
         latency, ttft = self.latency_s[part], self.ttft_s[part]
         counts = self._counts(part)
-        offered = self.arrival_s[self.warmup_requests :]  # also those that were refused
+        offered = self.arrival_s[self.warmup_requests :]  # refused requests included
         span = float(np.ptp(offered)) if len(offered) else 0.0
         figures: dict[str, Any] = {
             "policy": self.policy,

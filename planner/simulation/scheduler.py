@@ -1,12 +1,12 @@
-"""One replica's continuous batching: start an iteration, finish it, leap over decode-only stretches.
+"""Continuous batching of one replica: start an iteration, finish it, leap over decode-only stretches.
 
-At every iteration: running sequences get one decode token each, a prompt under way gets the next chunk, then
-waiting requests join in order while the prefill budget, the batch size and the blocks allow. When a decoding
-sequence needs a block and none is left, the youngest running sequence is preempted, goes to the head of the
-queue and is recomputed (the rules of vLLM V1).
+In each iteration, running sequences get one decode token each, prompts in progress get the next chunk, then waiting
+requests join in order while the prefill budget, the batch size and the blocks allow it. When a decoding sequence needs
+a block and none is left, the youngest running sequence is preempted: it goes to the head of the queue and is recomputed
+(the rules of vLLM V1).
 
-Decoding sequences are not visited at every iteration: each holds the value of the replica's iteration clock at which
-it will be complete and at which it needs another block, and the replica holds the least of both.
+The loop does not visit decoding sequences in each iteration. Each holds the values of the iteration clock of the
+replica at which it is complete and at which it needs another block; the replica holds the minimum of both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,19 @@ __all__ = ["advance", "enqueue", "interrupt_leap", "settle"]
 
 @inline
 def enqueue(world: World, r: Index, q: Index, measured: bool) -> None:
-    """Put request ``q`` at the tail of replica ``r``'s queue."""
+    """Put request ``q`` at the tail of the queue of replica ``r``.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    r : int
+        Index of the replica.
+    q : int
+        Index of the request.
+    measured : bool
+        Whether the warm-up is over.
+    """
     replica = world.replicas[r]
     if replica.queue_head < 0:
         replica.queue_head = q
@@ -38,7 +50,7 @@ def enqueue(world: World, r: Index, q: Index, measured: bool) -> None:
 
 @inline
 def _leave(world: World, engine: Engine, r: Index, sequence: Index, computed: Index) -> None:
-    """Give back what a sequence holds; ``computed`` of its prompt tokens are there."""
+    """Release the blocks or the slot of a sequence; ``computed`` of its prompt tokens are present."""
     if engine.slots:
         release_slot(world, r, sequence.slot)
     else:
@@ -75,7 +87,7 @@ def _preempt_youngest(world: World, engine: Engine, r: Index, measured: bool) ->
 
 @inner
 def _room_for_decodes(world: World, engine: Engine, r: Index, measured: bool) -> bool:
-    """Give each decoding sequence the block of its next token, oldest first; True when one was preempted."""
+    """Give each decoding sequence the block of its next token, oldest first; return whether one was preempted."""
     replica = world.replicas[r]
     preempted = False
     at = 0
@@ -103,7 +115,7 @@ def _room_for_decodes(world: World, engine: Engine, r: Index, measured: bool) ->
 
 @inline
 def _needed(world: World, engine: Engine, r: Index, steps: Index) -> Index:
-    """Blocks that the decoding sequences take within ``steps`` iterations."""
+    """Return the blocks that the decoding sequences take within ``steps`` iterations."""
     replica = world.replicas[r]
     needed = 0
     if replica.clock + steps > replica.next_block:
@@ -116,7 +128,7 @@ def _needed(world: World, engine: Engine, r: Index, steps: Index) -> Index:
 
 @inline
 def _leap_length(world: World, engine: Engine, r: Index) -> Index:
-    """Iterations until one is complete for which the blocks suffice; at least 1, whose blocks are already held."""
+    """Return the iterations until a sequence is complete, as far as the blocks suffice; at least 1."""
     room = available(world, engine, r)
     low: Index = 1
     high = world.replicas[r].next_end - world.replicas[r].clock
@@ -132,13 +144,13 @@ def _leap_length(world: World, engine: Engine, r: Index) -> Index:
 
 @inline
 def _span(replica: Index, steps: Index) -> float:
-    """Seconds of ``steps`` iterations from the origin: the context grows by the batch at each, so it is a series."""
+    """Return the seconds of ``steps`` iterations from the origin: a series, for the context grows in each."""
     return steps * replica.first_s + replica.growth_s * (0.5 * steps * (steps - 1))
 
 
 @inline
 def _admit(world: World, engine: Engine, r: Index, budget: Index) -> Index:
-    """Let waiting requests join while they may; the budget that is left."""
+    """Add waiting requests to the batch while the limits allow it; return the remaining prefill budget."""
     replica = world.replicas[r]
     while budget > 0 and replica.queue_head >= 0 and replica.batch < world.running.shape[1]:
         q = replica.queue_head
@@ -190,8 +202,8 @@ def _start(world: World, engine: Engine, r: Index, measured: bool) -> None:
         budget = _admit(world, engine, r, budget)
     prefill = engine.max_batched_tokens - budget
     if prefill > 0 or replica.same == 0:
-        # Boundaries of a stretch are computed from its origin, so that they are the same floating-point numbers
-        # whether it is leaped over, stepped through or looked at in between.
+        # Boundaries of a stretch are computed from its origin: the floating-point numbers are then the same for a
+        # leap, for single steps and for an interrupted leap.
         context = replica.context + decodes * replica.clock
         replica.origin = replica.now
         replica.done = 0
@@ -212,7 +224,7 @@ def _start(world: World, engine: Engine, r: Index, measured: bool) -> None:
 
 @inner
 def _grow(world: World, engine: Engine, r: Index, clock: Index) -> None:
-    """Take the blocks that the decoding sequences need to get to ``clock``."""
+    """Take the blocks that the decoding sequences need up to ``clock``."""
     replica = world.replicas[r]
     replica.next_block = FOREVER
     for at in range(replica.batch):
@@ -243,7 +255,7 @@ def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> No
     if replica.filling == 0 and clock < replica.next_end and clock <= replica.next_block:
         return
     if clock > replica.next_block:
-        _grow(world, engine, r, clock)  # before anything is given back: these blocks were taken during the leap
+        _grow(world, engine, r, clock)  # before any release: these blocks were taken during the leap
     kept = 0
     replica.next_end = FOREVER
     replica.next_block = FOREVER
@@ -285,10 +297,10 @@ def _complete(world: World, engine: Engine, r: Index, measure_from: float) -> No
 
 @inline
 def _steps_to(replica: Index, time: float) -> Index:
-    """Iterations of the leap under way that start before ``time``: up to the first boundary at or after it."""
+    """Return the iterations of the current leap that start before ``time``: up to the first boundary at or after it."""
     first, growth = replica.first_s, replica.growth_s
     ahead = time - replica.origin
-    # steps * first + growth / 2 * steps (steps - 1) = ahead, for the steps; rounding is mended below.
+    # steps * first + growth / 2 * steps (steps - 1) = ahead, solved for the steps; the loops below correct rounding.
     linear = first - 0.5 * growth
     root = ahead / first if growth <= 0.0 else (np.sqrt(linear * linear + 2.0 * growth * ahead) - linear) / growth
     done = replica.done
@@ -302,7 +314,19 @@ def _steps_to(replica: Index, time: float) -> Index:
 
 @inline
 def settle(world: World, engine: Engine, r: Index, time: float) -> None:
-    """Take the blocks that a leap under way has used by ``time``, for those who look at the cache meanwhile."""
+    """Take the blocks that a leap in progress has used by ``time``, before another function reads the cache.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    time : float
+        Seconds on the clock of the replay.
+    """
     replica = world.replicas[r]
     if replica.busy and replica.steps > 1 and replica.clock + replica.steps > replica.next_block:
         clock = replica.clock + _steps_to(replica, time)
@@ -312,7 +336,17 @@ def settle(world: World, engine: Engine, r: Index, time: float) -> None:
 
 @inline
 def interrupt_leap(world: World, r: Index, time: float) -> None:
-    """Shorten a leap to the first boundary at or after ``time``, where something can change."""
+    """Shorten a leap to the first boundary at or after ``time``, where the batch may change.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    r : int
+        Index of the replica.
+    time : float
+        Seconds on the clock of the replay.
+    """
     replica = world.replicas[r]
     if replica.busy == 0 or replica.steps == 1:
         return
@@ -324,9 +358,22 @@ def interrupt_leap(world: World, r: Index, time: float) -> None:
 
 @inline
 def advance(world: World, engine: Engine, r: Index, time: float, measure_from: float) -> None:
-    """Play replica ``r`` up to ``time``: iterations that end by then, and starts strictly before it.
+    """Advance replica ``r`` to ``time``: iterations that end by then, and starts strictly before it.
 
-    An arrival at the very instant of a boundary so sees what finished there, and joins what starts there.
+    So an arrival at the very time of a boundary sees the finished work of that boundary, and joins the start there.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    time : float
+        Seconds on the clock of the replay.
+    measure_from : float
+        End of the warm-up, seconds.
     """
     replica = world.replicas[r]
     while True:

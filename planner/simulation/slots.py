@@ -1,9 +1,9 @@
-"""The cache of a llama.cpp server: each slot keeps the tokens of the sequence that it served last.
+"""The cache of a llama.cpp server: each slot keeps the tokens of its last sequence.
 
 A request goes to the idle slot that shares the longest leading part of its prompt, when that is more than a share of
-the prompt (``slot_similarity``, llama.cpp's ``--slot-prompt-similarity``, default 0.1); else to the idle slot that was
-used longest ago. What the slot shares with the prompt is kept, the rest of the slot is overwritten. At least the last
-prompt token is computed. A server that keeps idle prompts in host memory besides (``--cache-ram``) is another model.
+the prompt (``slot_similarity``, llama.cpp's ``--slot-prompt-similarity``, default 0.1); else to the least recently used
+idle slot. The shared part is kept, the rest of the slot is overwritten. At least the last prompt token is computed. A
+server that also keeps idle prompts in host memory (``--cache-ram``) needs another model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["found_in_slots", "release_slot", "take_slot"]
 
 @inline
 def _common(world: World, engine: Engine, q: Index, other: Index) -> Index:
-    """Leading tokens that the prompts of two requests share."""
+    """Return the leading tokens that the prompts of two requests share."""
     if other < 0:
         return 0
     blocks: Index = 0
@@ -31,7 +31,24 @@ def _common(world: World, engine: Engine, q: Index, other: Index) -> Index:
 
 @inner
 def found_in_slots(world: World, engine: Engine, r: Index, q: Index) -> Index:
-    """Most leading tokens of ``q`` that any slot of ``r`` holds."""
+    """Return the largest number of leading tokens of ``q`` that any slot of ``r`` holds.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    q : int
+        Index of the request.
+
+    Returns
+    -------
+    int
+        Tokens.
+    """
     best = 0
     for at in range(world.slot.shape[1]):
         best = max(best, _common(world, engine, q, world.slot[r, at].request))
@@ -40,9 +57,28 @@ def found_in_slots(world: World, engine: Engine, r: Index, q: Index) -> Index:
 
 @inner
 def take_slot(world: World, engine: Engine, r: Index, q: Index) -> tuple[Index, Index]:
-    """Put ``q`` in a slot; the tokens found there and the slot, or -1 when none is idle."""
+    """Put ``q`` into a slot.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    engine : Engine
+        Constants of a replica.
+    r : int
+        Index of the replica.
+    q : int
+        Index of the request.
+
+    Returns
+    -------
+    found : int
+        Tokens found in the slot, or -1 when no slot is idle.
+    slot : int
+        Index of the slot, or -1.
+    """
     oldest = -1
-    alike = -1
+    similar = -1
     most = 0
     for at in range(world.slot.shape[1]):
         if world.slot[r, at].busy > 0:
@@ -52,10 +88,10 @@ def take_slot(world: World, engine: Engine, r: Index, q: Index) -> tuple[Index, 
         common = _common(world, engine, q, world.slot[r, at].request)
         if common > most and common > engine.slot_similarity * world.prompt[q]:
             most = common
-            alike = at
+            similar = at
     if oldest < 0:
         return -1, -1
-    chosen = alike if alike >= 0 else oldest
+    chosen = similar if similar >= 0 else oldest
     found = _common(world, engine, q, world.slot[r, chosen].request)
     world.slot[r, chosen].request = q
     world.slot[r, chosen].busy = 1
@@ -64,7 +100,17 @@ def take_slot(world: World, engine: Engine, r: Index, q: Index) -> tuple[Index, 
 
 @inline
 def release_slot(world: World, r: Index, slot: Index) -> None:
-    """Leave the slot idle with what it holds."""
+    """Mark the slot idle; it keeps its tokens.
+
+    Parameters
+    ----------
+    world : World
+        State of the replay; changes in place.
+    r : int
+        Index of the replica.
+    slot : int
+        Index of the slot.
+    """
     world.slot[r, slot].busy = 0
     world.replicas[r].releases += 1
     world.slot[r, slot].used = world.replicas[r].releases

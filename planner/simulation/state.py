@@ -1,7 +1,6 @@
-"""What the compiled replay works on. ``n`` requests, ``C`` chains, ``R`` replicas, ``N`` cache nodes a replica.
+"""State of the compiled replay. ``n`` requests, ``C`` chains, ``R`` replicas, ``N`` cache nodes a replica.
 
-Everything that changes together stands together: a replica, a running sequence and a cache node are records, so
-that each event of a replica touches a few cache lines.
+A replica, a running sequence and a cache node are records, so that each event of a replica touches few cache lines.
 """
 
 from __future__ import annotations
@@ -24,37 +23,37 @@ UNLIMITED = 1 << 60  # capacity, in blocks, of a cache without bounds
 
 REPLICA = np.dtype(
     [
-        ("now", "f8"),  # start of the present iteration, or the last boundary
-        ("end", "f8"),  # of the iteration or leap under way
-        ("origin", "f8"),  # start of the stretch of like iterations that the present one belongs to,
+        ("now", "f8"),  # start of the current iteration, or the last boundary
+        ("end", "f8"),  # end of the iteration or leap in progress
+        ("origin", "f8"),  # start of the stretch of equal iterations that contains the current one,
         ("first_s", "f8"),  # seconds of its first iteration,
-        ("growth_s", "f8"),  # and what each one takes longer than the one before
+        ("growth_s", "f8"),  # and the increase from each iteration to the next
         ("done", "i8"),  # its iterations before ``now``
-        ("same", "i8"),  # 1: nothing joined, left or changed since the last iteration, which only decoded
-        ("speed", "f8"),  # how much faster than the profile
+        ("same", "i8"),  # 1: no sequence joined or left since the last iteration, which only decoded
+        ("speed", "f8"),  # factor relative to the profile
         ("measured_busy", "f8"),  # seconds, after the warm-up
         ("steps", "i8"),  # iterations until ``end``
         ("clock", "i8"),  # iterations so far; a decoding sequence gets one token in each
-        ("context", "i8"),  # tokens in context of the decoding ones, less ``clock`` for each of them
+        ("context", "i8"),  # context tokens of the decoding sequences, minus ``clock`` for each
         ("next_end", "i8"),  # clock at which the first decoding sequence is complete
         ("next_block", "i8"),  # clock at which the first decoding sequence needs another block
         ("batch", "i8"),  # running sequences
-        ("filling", "i8"),  # of them those that still prefill
+        ("filling", "i8"),  # running sequences that still prefill
         ("queue_head", "i8"),
         ("queue_tail", "i8"),
         ("queued", "i8"),
-        ("queued_tokens", "i8"),  # estimates of those that wait
+        ("queued_tokens", "i8"),  # estimated tokens of the waiting requests
         ("queue_peak", "i8"),  # after the warm-up
         ("preemptions", "i8"),  # after the warm-up
-        ("iterations", "i8"),  # iterations and leaps played
+        ("iterations", "i8"),  # iterations and leaps simulated
         ("pinned", "i8"),  # blocks of chains that running requests hold
-        ("private", "i8"),  # blocks of running requests alone: own prompt blocks, generated tokens
-        ("free", "i8"),  # blocks that can be reused or evicted: those in the LRU list
-        ("peak", "i8"),  # most blocks in use (pinned + private + free)
-        ("empties", "i8"),  # height of the stack of given back nodes
+        ("private", "i8"),  # blocks that only a running request holds: own prompt blocks, generated tokens
+        ("free", "i8"),  # blocks that can be reused or evicted (in the LRU list)
+        ("peak", "i8"),  # maximum of blocks in use (pinned + private + free)
+        ("empties", "i8"),  # height of the stack of released nodes
         ("fresh", "i8"),  # nodes below this were used at least once
         ("releases", "i8"),  # requests that left; orders the slots by last use
-        ("busy", "u1"),  # an iteration is under way
+        ("busy", "u1"),  # an iteration is in progress
         ("up", "i8"),  # below 1: dead
         ("drained", "i8"),  # above 0: takes no new requests
     ],
@@ -64,9 +63,9 @@ REPLICA = np.dtype(
 SEQUENCE = np.dtype(
     [
         ("request", "i8"),
-        ("computed", "i8"),  # tokens whose KV is there, of those to prefill
-        ("target", "i8"),  # tokens to prefill: the prompt, after a preemption also what was generated
-        ("chunk", "i8"),  # tokens prefilled in the present iteration
+        ("computed", "i8"),  # tokens to prefill whose KV is present
+        ("target", "i8"),  # tokens to prefill: the prompt, after a preemption also the generated tokens
+        ("chunk", "i8"),  # tokens prefilled in the current iteration
         ("made", "i8"),  # tokens generated before decoding began (again)
         ("end", "i8"),  # once decoding: clock at which it is complete
         ("next_block", "i8"),  # once decoding: clock at which it needs another block
@@ -79,8 +78,8 @@ SEQUENCE = np.dtype(
 NODE = np.dtype(
     [
         ("chain", "i4"),  # -1: the own blocks of a request that left; they can be evicted and never be hit
-        ("blocks", "i4"),  # its leading blocks that are there
-        ("refs", "i4"),  # running requests that hold it; then all its blocks are there
+        ("blocks", "i4"),  # its leading blocks that are present
+        ("refs", "i4"),  # running requests that hold it; above 0, all its blocks are present
         ("newer", "i4"),
         ("older", "i4"),
     ],
@@ -91,7 +90,7 @@ SLOT = np.dtype([("request", "i8"), ("used", "i8"), ("busy", "i8")], align=True)
 
 
 class Engine(NamedTuple):
-    """Constants of a replica; see EngineProfile. ``capacity`` is in blocks, of ``slot_tokens`` in tokens."""
+    """Constants of a replica; see EngineProfile. ``capacity`` is in blocks, ``slot_tokens`` in tokens."""
 
     iteration_s: float
     prefill_token_s: float
@@ -110,7 +109,7 @@ class Engine(NamedTuple):
 
 @inline
 def full_blocks(engine: Engine, tokens: Index) -> Index:
-    """Blocks that ``tokens`` (>= 0) fill."""
+    """Return the number of blocks that ``tokens`` (>= 0) fill."""
     if engine.block_shift >= 0:
         return tokens >> engine.block_shift
     return tokens // engine.block_tokens
@@ -118,12 +117,12 @@ def full_blocks(engine: Engine, tokens: Index) -> Index:
 
 @inline
 def blocks_for(engine: Engine, tokens: Index) -> Index:
-    """Blocks that ``tokens`` (>= 0) take."""
+    """Return the number of blocks that ``tokens`` (>= 0) take."""
     return full_blocks(engine, tokens + engine.block_tokens - 1)
 
 
 class World(NamedTuple):
-    """The trace (first seven, read only), the fate of each request, and the replicas."""
+    """The trace (first seven arrays, read only), the state of each request, and the replicas."""
 
     arrival: NDArray[np.float64]
     key: NDArray[np.int64]  # dense key number
@@ -134,7 +133,7 @@ class World(NamedTuple):
     length: NDArray[np.int32]  # [C] blocks
     next_waiting: NDArray[np.int32]
     made: NDArray[np.int32]  # tokens that a preempted request had generated
-    estimate: NDArray[np.int64]  # tokens to prefill as they looked at dispatch
+    estimate: NDArray[np.int64]  # tokens to prefill, as known at dispatch
     missed: NDArray[np.int64]  # the same while the request is in the policy's window, else -1
     moved: NDArray[np.uint8]  # by a policy that moves queued requests
     destination: NDArray[np.int32]
@@ -144,8 +143,8 @@ class World(NamedTuple):
     replicas: Records  # [R] REPLICA
     running: Records  # [R, max_sequences] SEQUENCE, oldest first
     nodes: Records  # [R, N + 1] NODE; entry N heads the LRU list: its ``newer`` is evicted next
-    empty: NDArray[np.int32]  # [R, N] stack of nodes given back
-    node_of: NDArray[np.int32]  # [C, R] node + 1 of a chain, 0 when none of it is there
+    empty: NDArray[np.int32]  # [R, N] stack of released nodes
+    node_of: NDArray[np.int32]  # [C, R] node + 1 of a chain, 0 when no block of it is present
     slot: Records  # [R, slots] SLOT
     uses: NDArray[np.int32]  # [C, R] requests of the policy's window that hold the chain
     outstanding: NDArray[np.int64]  # [R] requests sent and not finished
@@ -162,10 +161,33 @@ def allocate(
     speed: NDArray[np.float64],
     window: bool,
 ) -> World:
-    """Lay out the state of a replay before its first event."""
+    """Allocate the state of a replay before its first event.
+
+    Parameters
+    ----------
+    arrival : float64[n]
+        Seconds from the first arrival.
+    key : int64[n]
+        Dense key number of each request.
+    prompt, output : int64[n]
+        Tokens of each request.
+    chains : Chains
+        Chains of the prompts.
+    engine : Engine
+        Constants of a replica.
+    speed : float64[R]
+        Relative speed of each replica.
+    window : bool
+        Whether the policy reads a window of past requests.
+
+    Returns
+    -------
+    World
+        The state.
+    """
     n, replicas, shared = len(arrival), len(speed), len(chains.blocks)
     batch = min(engine.max_sequences, max(n, 1))
-    # A node holds a block at least, and is a chain's or a request's; a request is admitted before others make room.
+    # A node holds at least one block of a chain or a request; a request is admitted before an eviction makes room.
     nodes = shared if engine.capacity == UNLIMITED else int(min(engine.capacity, shared + n))
     nodes = 0 if engine.slots else nodes + int(np.diff(chains.offsets).max(initial=0))
     world = World(
@@ -201,9 +223,9 @@ def allocate(
 
 
 def _mostly_untouched(shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Zeros of which the system hands out only the pages that are used.
+    """Return zeros of which the system allocates only the pages in use.
 
-    numpy asks for huge pages for arrays from a few MB on; then a few bytes of each row would fetch 2 MB.
+    For arrays of a few MB and more, numpy requests huge pages; then a few bytes of each row would allocate 2 MB.
     """
     size = shape[0] * shape[1] * dtype.itemsize
     if size < 4 << 20:

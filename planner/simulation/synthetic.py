@@ -1,6 +1,6 @@
-"""Workloads of our own making, with the source's rate shape: for samples, tests and benchmarks.
+"""Synthetic workloads with the rate shape of the paper: for samples, tests and benchmarks.
 
-Everything is drawn from a seed and comes out bit for bit the same again.
+All values are drawn from a seed and are reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ OUTPUT = Lengths(median=150, sigma=0.7, low=1, high=2_048)
 
 
 def source_rate_shape(keys: int = 128_824, total_rps: float = 100.0, gini: float = 0.756) -> NDArray[np.float64]:
-    """Return key rates with the shape of the source's main workload.
+    """Return key rates with the shape of the main workload of the paper.
 
-    A lognormal has Gini coefficient ``erf(sigma / 2)``, so ``sigma = 2 erfinv(gini)``; it is taken at the
-    quantiles i / (keys + 1), which makes the vector free of sampling noise. At the defaults: Gini 0.756,
+    A lognormal has Gini coefficient ``erf(sigma / 2)``, so ``sigma = 2 erfinv(gini)``. The rates are its quantiles
+    i / (keys + 1), without sampling noise. At the defaults: Gini 0.756,
     the top 4% of keys 46% of the rate, the largest key 0.25% (arXiv 2608.19677 reports 0.756, 47% and
     below 0.3%).
 
@@ -59,6 +59,11 @@ def source_rate_shape(keys: int = 128_824, total_rps: float = 100.0, gini: float
     -------
     float64[keys]
         Requests/s, descending.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument and its value.
     """
     _at_least_one("keys", keys)
     _positive("total_rps", total_rps)
@@ -82,15 +87,14 @@ def synthetic_trace(
     block_tokens: int = 512,
     seed: int,
 ) -> Trace:
-    """Draw a trace whose requests share their key's prefix and nothing else.
+    """Draw a trace whose requests share only the prefix of their key.
 
-    Keys are drawn by rate among the ``active_keys`` of highest rate (ties: lower index), arrivals are
-    Poisson. A key's prefix has one length in the whole trace. Its full blocks are shared by the key's
-    requests; the block that holds the prefix's ragged end, and all after it, are each request's own, as in
-    an engine that caches whole blocks.
+    Keys are drawn by rate among the ``active_keys`` of highest rate (ties: lower index); arrivals are Poisson. The
+    prefix of a key has one length in the whole trace. The requests of the key share its full blocks. The block with
+    the end of the prefix and all later blocks belong to one request, as in an engine that caches whole blocks.
 
-    Keys, arrivals, prefixes, suffixes and outputs come from separate streams of the seed: two traces that
-    differ only in ``load_rps`` have the same requests, their arrivals scaled.
+    Keys, arrivals, prefixes, suffixes and outputs come from separate streams of the seed: two traces that differ only
+    in ``load_rps`` have the same requests with scaled arrivals.
 
     Parameters
     ----------
@@ -101,11 +105,12 @@ def synthetic_trace(
     load_rps : float
         Mean arrivals per second, > 0.
     prefix_tokens, suffix_tokens, output_tokens : Lengths or float
-        Distribution of each length; a bare number replaces the default's median (and widens its bounds
-        where it lies outside them).
+        Distribution of each length; a number replaces the median of the default (and widens its bounds where it lies
+        outside them).
     block_tokens : int
         Tokens in a block.
     seed : int
+        Seed of all draws.
 
     Returns
     -------
@@ -143,10 +148,10 @@ def synthetic_trace(
 def blocks_from_lengths(
     key: ArrayLike, prompt_tokens: ArrayLike, prefix_tokens: ArrayLike, *, block_tokens: int = 512
 ) -> Blocks:
-    """Make the blocks of requests that came without any, from the length of each key's prefix.
+    """Make the blocks of requests that have none, from the prefix length of each key.
 
-    As in `synthetic_trace`: requests of a key share the full blocks of its prefix (of a prompt that is shorter, as
-    many as it has) and nothing else. What comes of them is synthetic, and has to be called so.
+    As in `synthetic_trace`: requests of a key share only the full blocks of its prefix (a shorter prompt shares as many
+    as it has). Label results from these blocks as synthetic.
 
     Parameters
     ----------
@@ -156,6 +161,11 @@ def blocks_from_lengths(
         Tokens that all prompts of a key have in common, >= 0; known or assumed.
     block_tokens : int
         Tokens in a block.
+
+    Returns
+    -------
+    Blocks
+        Block ids of each request.
 
     Raises
     ------
@@ -184,7 +194,20 @@ def synthetic_key_names(n: int) -> list[str]:
 
 
 def synthetic_tenants(n: int, *, tenants: int = 12, seed: int) -> list[str]:
-    """Return a tenant for each of n keys, ``tenant-00`` and on, drawn evenly from the seed."""
+    """Return a tenant for each of n keys, ``tenant-00`` and on, drawn uniformly from the seed.
+
+    Parameters
+    ----------
+    n, tenants : int
+        Number of keys and of tenants.
+    seed : int
+        Seed of the draws.
+
+    Returns
+    -------
+    list of str
+        Tenant of each key.
+    """
     _at_least_one("tenants", tenants)
     width = max(2, len(str(tenants - 1)))
     names = [f"tenant-{index:0{width}d}" for index in range(tenants)]
@@ -210,7 +233,7 @@ def _active(rates: NDArray[np.float64], active_keys: int) -> tuple[NDArray[np.in
 
 
 def _blocks(drawn: NDArray[np.int64], shared_of: NDArray[np.int64], count: NDArray[np.int64]) -> Blocks:
-    """Number the blocks: those shared by a key first, key by key, then every request's own."""
+    """Assign ids to the blocks: first the shared blocks, key by key, then the own blocks of each request."""
     offsets = np.concatenate(([0], np.cumsum(count)))
     first_shared = np.concatenate(([0], np.cumsum(shared_of)))
     ids = np.empty(offsets[-1], dtype=np.int64)

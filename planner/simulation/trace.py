@@ -1,4 +1,4 @@
-"""The request trace that a replay reads: arrivals, keys, prompt blocks and lengths, never any text."""
+"""The request trace of a replay: arrivals, keys, prompt blocks and lengths, never text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Blocks(_Rows):
     prefixes up to and including that block (the ids are chained, as in vLLM's prefix caching).
     """
 
-    # What was found in the blocks; traces that differ in their arrivals share it.
+    # Derived data of the blocks; traces that differ only in their arrivals share it.
     _found: tuple[Any, ...] | None = None
 
     @classmethod
@@ -41,7 +41,7 @@ class Blocks(_Rows):
         return cls(offsets, np.concatenate(parts) if parts else np.empty(0, dtype=np.int64))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Blocks, tuple(self)  # what was found in the blocks is found again
+        return Blocks, tuple(self)  # the derived data is computed again
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,12 @@ class Trace:
 
     @property
     def chains(self) -> Chains:
-        """Chains of the prompts, found once for all traces that share these blocks."""
+        """Chains of the prompts, computed once for all traces that share these blocks."""
         return self._prepared()[2]
 
     @property
     def dense_keys(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Distinct key indices, ascending, and the number among them of each request's key."""
+        """Distinct key indices, ascending, and the position of the key of each request among them."""
         return self._prepared()[1]
 
     def _prepared(self) -> tuple[Any, ...]:
@@ -158,8 +158,11 @@ def _whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view. Besides keeping a trace as it is, it gives the compiled kernels one type to be compiled
-    for, wherever the arrays come from: writable and read-only arrays are different types to numba."""
+    """Return a read-only view.
+
+    A trace then cannot change, and the compiled kernels see one type: writable and read-only arrays are different types
+    to numba.
+    """
     if not array.flags.writeable:
         return array
     view = array.view()

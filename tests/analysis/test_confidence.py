@@ -18,14 +18,14 @@ def test_interval_is_students():
     assert t_interval(values, 0.99).half_width > found.half_width
 
 
-def test_interval_covers_the_mean_as_often_as_it_says():
+def test_interval_covers_the_mean_at_its_confidence():
     rng = np.random.default_rng(1)
     runs = [t_interval(rng.normal(3.0, 2.0, 5)) for _ in range(4000)]
     covered = np.mean([run.low <= 3.0 <= run.high for run in runs])
     assert covered == pytest.approx(0.95, abs=0.012)
 
 
-def test_pairing_sees_a_small_difference_under_large_common_noise():
+def test_pairing_resolves_a_small_difference_under_large_common_noise():
     common = np.array([10.0, 50.0, 90.0, 20.0, 70.0])
     noise = np.array([0.1, -0.1, 0.05, 0.0, -0.05])
     difference = paired_difference(common + 1.0 + noise, common)

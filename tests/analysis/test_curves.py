@@ -39,18 +39,18 @@ def test_widths_are_powers_of_two_so_that_seeds_can_be_added_up(last, bins):
     assert np.log2(width) % 1 == 0
 
 
-def test_an_arrival_on_the_last_edge_gets_no_bin_too_many():
+def test_arrival_on_the_last_edge_adds_no_bin():
     found = hit_curve([0.0, 16.0], [1, 1], [0, 1], bins=4)
     assert (found.width_s, found.requests.tolist()) == (8.0, [1, 0, 1])
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_an_arrival_that_is_no_time_is_named(bad):
+def test_arrival_that_is_not_a_time_is_refused_by_index(bad):
     with pytest.raises(ValueError, match=r"arrival_s\[1\]"):
         hit_curve([0.0, bad], [1, 1], [0, 0])
 
 
-def test_a_dip_has_the_depth_and_the_length_of_what_happened():
+def test_dip_has_the_depth_and_duration_of_the_event():
     found = dip(curve(80, 80, 80, 20, 50, 79, 80, 80), 30.0)
     assert found.before == pytest.approx(0.8)
     assert found.lowest == pytest.approx(0.2)
@@ -64,24 +64,24 @@ def test_a_dip_that_never_returns_is_censored_and_has_no_duration():
     assert found.depth_points == pytest.approx(40)
 
 
-def test_one_lucky_bin_is_no_return():
+def test_single_bin_above_the_level_is_not_a_return():
     assert dip(curve(80, 80, 40, 80, 40, 80, 80), 20.0).duration_s == 30.0
     assert dip(curve(80, 80, 40, 40, 80), 20.0).censored  # the end leaves one bin only
 
 
-def test_a_curve_that_never_left_has_a_dip_of_no_length():
+def test_curve_without_a_dip_has_duration_zero():
     found = dip(curve(80, 80, 79, 81, 80), 20.0)
     assert (found.duration_s, found.censored) == (0.0, False)
     assert found.depth_points == pytest.approx(1)
 
 
-def test_what_the_curve_does_by_itself_is_no_dip():
+def test_normal_variation_is_not_a_dip():
     noisy = (70, 90, 70, 90, 70, 90)
     assert dip(curve(*noisy, 62, 70, 90), 60.0).duration_s == 0.0
     assert dip(curve(*noisy, 62, 70, 90, 90), 60.0, within=0.05).duration_s == 20.0
 
 
-def test_the_warm_up_is_no_level_and_empty_bins_are_passed_over():
+def test_warm_up_and_empty_bins_do_not_count():
     found = dip(curve(0, 80, None, 30, None, 80, 80), 30.0, from_s=10.0)
     assert (found.before, found.duration_s) == (pytest.approx(0.8), 20.0)
 
@@ -90,17 +90,17 @@ def test_an_event_in_the_middle_of_a_bin_counts_from_its_own_second():
     assert dip(curve(80, 80, 40, 80, 80), 24.0).duration_s == 6.0
 
 
-def test_the_next_event_ends_the_view():
+def test_window_after_ends_at_the_next_event():
     assert dip(curve(80, 80, 40, 50, 80, 80), 20.0, until_s=40.0).censored
 
 
-def test_nothing_before_or_nothing_after_is_said():
+def test_missing_window_before_or_after_gives_none():
     assert dip(curve(80, 40), 5.0).before is None
     after = dip(curve(80, 80), 25.0)
     assert (after.censored, after.depth_points, after.seen_s) == (True, None, 0.0)
 
 
-def test_an_event_at_no_time_is_refused():
+def test_event_time_that_is_not_finite_is_refused():
     with pytest.raises(ValueError, match="at_s = nan"):
         dip(curve(80, 80), float("nan"))
     with pytest.raises(ValueError, match="within = -1"):

@@ -20,18 +20,18 @@ def test_jain_index_at_known_values(values, expected):
     assert jain_index(values) == pytest.approx(expected)
 
 
-def test_jain_index_of_nobody_is_nan():
+def test_jain_index_of_no_values_is_nan():
     assert np.isnan(jain_index([]))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
-def test_jain_index_names_the_value_that_is_no_amount(bad):
+def test_jain_index_refuses_a_negative_or_non_finite_value_by_index(bad):
     with pytest.raises(ValueError, match=r"values\[1\] = "):
         jain_index([1.0, bad])
 
 
 @given(AMOUNTS, st.floats(1e-6, 1e6))
-def test_jain_index_lies_between_one_nth_and_one_and_knows_no_unit(values, unit):
+def test_jain_index_is_between_one_nth_and_one_and_has_no_unit(values, unit):
     found = jain_index(values)
     assert 1 / len(values) - 1e-9 <= found <= 1
     assert jain_index([v * unit for v in values]) == pytest.approx(found)
@@ -109,7 +109,7 @@ def test_equal_service_is_fair_and_one_slow_tenant_shows():
         ({"min_requests": 0}, "min_requests = 0"),
     ],
 )
-def test_what_is_wrong_is_named(change, message):
+def test_faults_are_refused_by_name(change, message):
     right = {
         "tenant_of_request": [0, 1],
         "prompt_tokens": [10, 10],

@@ -17,7 +17,7 @@ from planner.analysis.latency import (
     GROWTH,
     LARGEST_S,
     LAST,
-    MOST_COUNT,
+    MAX_COUNT,
     RELATIVE_ERROR,
     SMALLEST_S,
     LatencySketch,
@@ -39,7 +39,7 @@ def test_every_quantile_is_within_one_percent_of_the_sample(values, q):
     assert abs(found - exact) <= max(SMALLEST_S, RELATIVE_ERROR * exact * (1 + 1e-9))
 
 
-def test_a_large_sample_is_within_one_percent_too():
+def test_quantiles_of_a_large_sample_are_within_one_percent():
     values = np.random.default_rng(7).lognormal(0, 1.5, 100_000)
     for q in (0.001, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0):
         exact = float(np.quantile(values, q, method="inverted_cdf"))
@@ -47,7 +47,7 @@ def test_a_large_sample_is_within_one_percent_too():
 
 
 @given(seconds, seconds, seconds)
-def test_merging_is_counting_together_in_any_order(a, b, c):
+def test_merged_sketch_equals_the_sketch_of_all_values(a, b, c):
     together = sketch([*a, *b, *c])
     assert merge([sketch(a), sketch(b), sketch(c)]) == together
     assert merge([sketch(c), merge([sketch(b), sketch(a)])]) == together
@@ -67,44 +67,44 @@ def test_a_bucket_holds_its_upper_edge_and_not_its_lower(index):
     inside = sketch([upper * (1 - 1e-9)]).as_payload()["buckets"]
     above = sketch([upper * (1 + 1e-9)]).as_payload()["buckets"]
     assert (inside, above) == ({str(index): 1}, {str(index + 1): 1})
-    # What the documentation tells routers to compute.
+    # The formula of the documentation for routers.
     assert math.ceil(math.log(upper * (1 - 1e-9)) / math.log(GROWTH)) == index
 
 
-def test_the_ends_of_the_range_are_counted():
+def test_latencies_at_the_ends_of_the_range_are_counted():
     found = sketch([0.0, SMALLEST_S, SMALLEST_S * 1.001, LARGEST_S]).as_payload()
     assert found == {"format": FORMAT, "zero": 2, "buckets": {str(FIRST): 1, str(LAST): 1}}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -0.001, LARGEST_S * 1.01])
-def test_what_is_no_latency_is_refused_by_its_index(bad):
+def test_invalid_latency_is_refused_by_index(bad):
     with pytest.raises(ValueError, match=r"seconds\[1\]"):
         sketch([1.0, bad])
 
 
 @pytest.mark.parametrize(
-    ("payload", "says"),
+    ("payload", "message"),
     [
         ([], "expected a sketch"),
         ({"format": "cacheroute.sketch/2"}, "format"),
         ({}, "format"),
-        ({"format": FORMAT, "text": "hello"}, "'text' is no part"),
+        ({"format": FORMAT, "text": "hello"}, "'text' is not a field"),
         ({"format": FORMAT, "buckets": [1]}, "buckets"),
-        ({"format": FORMAT, "buckets": {"1.5": 1}}, "no whole number"),
-        ({"format": FORMAT, "buckets": {"07": 1}}, "no whole number"),
-        ({"format": FORMAT, "buckets": {"-0": 1}}, "no whole number"),
-        ({"format": FORMAT, "buckets": {"": 1}}, "no whole number"),
+        ({"format": FORMAT, "buckets": {"1.5": 1}}, "not a whole number"),
+        ({"format": FORMAT, "buckets": {"07": 1}}, "not a whole number"),
+        ({"format": FORMAT, "buckets": {"-0": 1}}, "not a whole number"),
+        ({"format": FORMAT, "buckets": {"": 1}}, "not a whole number"),
         ({"format": FORMAT, "buckets": {str(LAST + 1): 1}}, "outside"),
         ({"format": FORMAT, "buckets": {str(FIRST - 1): 1}}, "outside"),
         ({"format": FORMAT, "buckets": {"7": -1}}, r"buckets\[7\]"),
         ({"format": FORMAT, "buckets": {"7": 1.0}}, r"buckets\[7\]"),
         ({"format": FORMAT, "buckets": {"7": True}}, r"buckets\[7\]"),
-        ({"format": FORMAT, "buckets": {"7": MOST_COUNT + 1}}, r"buckets\[7\]"),
+        ({"format": FORMAT, "buckets": {"7": MAX_COUNT + 1}}, r"buckets\[7\]"),
         ({"format": FORMAT, "zero": None}, "zero"),
     ],
 )
-def test_a_payload_that_is_none_is_refused_with_what_is_wrong(payload, says):
-    with pytest.raises(ValueError, match=says):
+def test_invalid_payload_is_refused_with_the_fault(payload, message):
+    with pytest.raises(ValueError, match=message):
         LatencySketch.from_payload(payload)
 
 
@@ -116,7 +116,7 @@ def test_the_binomial_is_that_of_scipy(n, p, data):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 3_000), st.sampled_from([0.5, 0.9, 0.99]), st.sampled_from([0.9, 0.95, 0.999]))
-def test_an_interval_ends_at_the_order_statistics_that_the_binomial_names(n, q, confidence):
+def test_interval_ends_are_binomial_order_statistics(n, q, confidence):
     values = np.arange(1, n + 1, dtype=np.float64)
     tail = (1 - confidence) / 2
     found = sketch(values).quantile_interval(q, confidence)
@@ -145,12 +145,12 @@ def test_the_interval_holds_the_true_quantile_as_often_as_it_says():
 
 
 @pytest.mark.parametrize(("n", "bounded"), [(367, False), (368, True)])
-def test_a_p99_has_an_upper_bound_from_368_values_on(n, bounded):
+def test_p99_has_an_upper_bound_from_368_values(n, bounded):
     # 0.99^367 = 0.02500...: the largest value is below the p99 with a chance of more than 2.5%.
     assert math.isfinite(sketch(np.linspace(1, 2, n)).quantile_interval(0.99).high) is bounded
 
 
-def test_nothing_counted_says_nothing():
+def test_empty_sketch_has_no_quantiles():
     found = LatencySketch.empty().quantile_interval(0.99)
     assert math.isnan(found.value)
     assert (found.low, found.high) == (0.0, math.inf)

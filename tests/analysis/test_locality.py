@@ -46,7 +46,7 @@ def test_available_is_the_longest_leading_run_of_full_blocks_seen_before(seed, r
     assert found.tolist() == plain(offsets, ids, prompt)
 
 
-def test_many_scattered_ids_make_the_table_grow_and_nothing_is_lost():
+def test_hash_table_grows_for_many_sparse_ids_without_loss():
     numbers = np.random.default_rng(1).choice(2**62, 5_000, replace=False)
     ids, n = np.concatenate([numbers, numbers]), 10_000
     found = available_tokens(np.arange(n + 1) * 1, ids, np.full(n, 4), 4)
@@ -76,17 +76,17 @@ def test_no_requests_have_no_tokens():
         (([0, 1], [3.5], [4], 4), "ids: whole numbers"),
     ],
 )
-def test_what_is_wrong_is_named(arguments, message):
+def test_faults_are_refused_by_name(arguments, message):
     with pytest.raises(ValueError, match=message):
         available_tokens(*arguments)
 
 
-def test_the_chain_is_each_part_of_all_prompt_tokens():
+def test_hit_chain_shares_refer_to_all_prompt_tokens():
     chain = hit_chain([80, 50, 0], [100, 50, 50], [60, 10, 0], admitted=np.array([True, False, True]))
     assert chain.as_dict() == {"available": 0.65, "planned": 0.4, "delivered": 0.35, "delivered_planned": 0.3}
 
 
-def test_without_a_table_nothing_is_planned_and_without_tokens_nothing_is_known():
+def test_planned_is_none_without_a_table_and_all_shares_without_tokens():
     assert hit_chain([5], [10], [5]).as_dict() == {
         "available": 0.5,
         "planned": None,

@@ -1,4 +1,4 @@
-"""A switch of tables against a plain count of it, and the cooling of what starts cold against its formula."""
+"""A switch of tables against a plain count, and the cooling of cold pairs against its formula."""
 
 import math
 
@@ -26,7 +26,7 @@ def homes(table, unknown=0):
 
 @settings(max_examples=300, deadline=None)
 @given(TABLES, TABLES, RATES, st.integers(0, 3))
-def test_a_switch_is_what_a_plain_comparison_finds(new, old, rates, unknown):
+def test_switch_equals_a_plain_comparison(new, old, rates, unknown):
     prefix = [3 * key + 1 for key in range(KEYS)]
     found = switch(homes(new), homes(old, unknown), rates, prefix_tokens=prefix)
     assert found.gained.tolist() == sorted(new.keys() - old.keys())
@@ -40,7 +40,7 @@ def test_a_switch_is_what_a_plain_comparison_finds(new, old, rates, unknown):
 
 
 @given(TABLES, RATES)
-def test_a_table_against_itself_touches_nothing(table, rates):
+def test_switch_to_the_same_table_changes_no_key(table, rates):
     found = switch(homes(table), homes(table), rates)
     assert len(found.gained) == len(found.lost) == len(found.moved) == len(found.cold_rates) == found.gone == 0
     assert found.rewarm_tokens is None  # prefixes are not known
@@ -53,10 +53,10 @@ def test_the_cooling_time_is_when_the_cold_rate_is_down_to_its_share(rates, left
     assert cold_rate_at(rates, at) == pytest.approx(left * sum(rates), rel=1e-6)
 
 
-def test_one_pair_cools_by_its_own_rate():
+def test_cooling_of_one_pair_follows_its_rate():
     assert cooling_time([2.0], 0.5) == pytest.approx(math.log(2) / 2)
     assert cold_rate_at([2.0], 1.0) == pytest.approx(2 * math.exp(-2))
-    assert cooling_time([0.0, 0.0], 0.1) == 0.0  # nobody asks for these
+    assert cooling_time([0.0, 0.0], 0.1) == 0.0  # pairs without requests
 
 
 def test_the_cooling_agrees_with_requests_that_arrive_at_random():
@@ -78,13 +78,13 @@ def test_the_cooling_agrees_with_requests_that_arrive_at_random():
         ({"prefix_tokens": [1]}, "prefix_tokens"),
     ],
 )
-def test_a_bad_argument_is_named(change, message):
+def test_bad_argument_is_refused_by_name(change, message):
     values = {"new": Homes([0], [0, 1], [0]), "old": Homes([], [0], []), "rates": [1.0, 2.0], **change}
     with pytest.raises(ValueError, match=message):
         switch(values.pop("new"), values.pop("old"), values.pop("rates"), **values)
 
 
 @pytest.mark.parametrize("left", [0.0, 1.0, -1.0, math.nan])
-def test_the_share_that_is_left_is_inside(left):
+def test_cooling_time_refuses_shares_outside_zero_and_one(left):
     with pytest.raises(ValueError, match="left"):
         cooling_time([1.0], left)

@@ -1,4 +1,4 @@
-"""What the import tests share: where files lie, and short ways to read bytes."""
+"""Shared helpers of the import tests: paths of files, and short functions to read bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_bytes(content: bytes, *, name: str = "upload.txt", **settings: Any) -> 
 
 
 def problem_of(content: bytes | str, *, name: str = "upload.txt", **settings: Any) -> ImportProblem:
-    """Import what must be refused, and check that the sentence says where."""
+    """Import a bad file, and check that the message names the place of the fault."""
     content = content.encode() if isinstance(content, str) else content
     with pytest.raises(ImportProblem) as caught:
         read_bytes(content, name=name, **settings)

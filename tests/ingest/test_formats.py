@@ -20,11 +20,11 @@ from tests.ingest.support import OWN, problem_of, read_bytes, real, request
         ('{"timestamp": 0,', "mooncake"),
     ],
 )
-def test_format_is_told_by_the_first_line(head, form):
+def test_format_is_detected_from_the_first_line(head, form):
     assert detect_format("whatever.bin", head) == form
 
 
-def test_own_files_are_recognised_whatever_their_name():
+def test_own_files_are_recognised_under_any_name():
     for file, form in (("rates.csv", "rates-csv"), ("mooncake.jsonl", "mooncake")):
         assert read_bytes((OWN / file).read_bytes(), name="upload").format == form
         assert read_workload(OWN / file, format=form).format == form
@@ -84,7 +84,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("file", "expected"), MALFORMED.items())
-def test_broken_files_met_in_public_data(file, expected):
+def test_broken_files_of_public_data_are_problems(file, expected):
     path = real(f"malformed/{file}")
     with pytest.raises(ImportProblem) as caught:
         read_workload(path)
@@ -94,7 +94,7 @@ def test_broken_files_met_in_public_data(file, expected):
 
 
 @pytest.mark.parametrize("file", ["11_bom_header.csv", "13_utf16le_bom.csv"])
-def test_marked_encodings_of_public_files_are_understood(file):
+def test_encodings_with_a_byte_order_mark_are_read(file):
     with pytest.raises(ImportProblem) as caught:
         read_workload(real(f"malformed/{file}"), format="rates-csv")
     assert caught.value.code == "wrong-columns"

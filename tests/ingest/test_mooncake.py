@@ -120,7 +120,7 @@ def test_missing_field_is_named(field):
 @pytest.mark.parametrize(
     "line", ["{", "[1]", "7", "null", '{"timestamp": 1,}', "not json", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"]
 )
-def test_line_that_is_no_json_object_is_a_problem(line):
+def test_line_that_is_not_a_json_object_is_a_problem(line):
     problem = problem_of(request() + line + "\n")
     assert (problem.code, problem.row) == ("not-json", 2)
     assert len(problem.value) <= 80
@@ -195,7 +195,7 @@ def test_unknown_fields_are_counted():
 
 
 @pytest.mark.parametrize("far", [0, 10**15])
-def test_block_after_different_blocks_is_said(far):
+def test_block_after_different_blocks_is_a_notice(far):
     chained = request(0, 1024, ids=[far + 1, far + 2]) + request(9, 1024, ids=[far + 1, far + 3])
     assert "not-chained" not in codes(read_bytes(chained.encode()))
     broken = chained + request(10, 1024, ids=[far + 4, far + 2])
@@ -209,7 +209,7 @@ def test_one_instant_gives_no_rate(count):
     assert (problem.code, problem.field) == ("zero-window", "timestamp")
 
 
-def test_key_of_over_half_the_requests_is_said_with_a_larger_depth():
+def test_key_of_over_half_the_requests_is_a_notice_with_a_larger_depth():
     content = request(0, 1024, ids=[1, 2]) * 2 + request(9, 1024, ids=[1, 3]) + request(9, ids=[4])
     notice = codes(read_bytes(content.encode(), key_depth=1))["one-key-dominates"]
     assert notice.count == 3
@@ -245,7 +245,7 @@ requests_drawn = st.lists(
 
 
 @given(rows=requests_drawn, depth=st.integers(1, 4))
-def test_requests_come_back_as_written_in_order_of_arrival(rows, depth):
+def test_requests_are_read_as_written_in_order_of_arrival(rows, depth):
     def ids(prompt, key):  # chained: position and key decide the id
         return [key * 100 + position for position in range(-(-prompt // 512))]
 

@@ -1,4 +1,4 @@
-"""rates-csv: what is read, what is refused, what is repaired."""
+"""rates-csv: reading, refusals and repairs."""
 
 import csv
 import io
@@ -83,7 +83,7 @@ def test_rates_that_overflow_together_are_a_problem():
     assert problem_of("key,rate\na,1e308\nb,1e308\n").code == "not-finite"
 
 
-def test_all_rates_zero_is_said():
+def test_all_rates_zero_is_a_notice():
     notices = read_bytes(b"key,rate\na,0\nb,0\n").notices
     assert [(n.code, n.count) for n in notices] == [("no-traffic", 2)]
 
@@ -109,7 +109,7 @@ def test_key_of_512_characters_passes_and_513_do_not():
 
 
 @pytest.mark.parametrize(("content", "row"), [("", None), ("\n \n", None), ("key,rate\n", 1), ("\nkey,rate\n\n", 2)])
-def test_nothing_in_the_file_is_a_problem(content, row):
+def test_empty_file_is_a_problem(content, row):
     problem = problem_of(content, format="rates-csv")
     assert (problem.code, problem.row) == ("empty", row)
 
@@ -199,7 +199,7 @@ rates = st.floats(min_value=0, max_value=1e300, allow_nan=False)
 
 @given(table=st.dictionaries(keys, rates, min_size=1, max_size=20), end=st.sampled_from(["\n", "\r\n"]))
 @example(table={'a,"b"\nc': 1.0, "d\r\ne": 2.0, "\ufeffx": 0.5, " y ": 0.1}, end="\n")
-def test_any_key_and_rate_come_back_as_written(table, end):
+def test_any_key_and_rate_are_read_as_written(table, end):
     out = io.StringIO()
     writer = csv.writer(out, lineterminator=end, quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(["key", "rate"])

@@ -57,7 +57,7 @@ def test_characters_split_between_chunks_survive(monkeypatch, chunk, encoding):
         assert "".join(source) == text
 
 
-def test_gzip_is_told_by_its_content_not_by_the_name():
+def test_gzip_is_detected_from_its_content_not_its_name():
     workload = read_bytes(gzip.compress(TABLE), name="table.csv")
     assert workload.key_names == ["a", "b"]
 
@@ -90,7 +90,7 @@ def test_truncated_gzip_is_a_problem(keep):
     assert "cut off" in problem.message
 
 
-def test_truncated_gzip_is_found_even_when_all_rows_came_through():
+def test_truncated_gzip_is_a_problem_after_all_rows_were_read():
     rows = b"key,rate\n" + b"".join(b"k%d,1\n" % i for i in range(200_000))
     assert problem_of(gzip.compress(rows, 1)[:-2], format="rates-csv").code == "corrupt-gzip"
 
@@ -106,7 +106,7 @@ def test_garbage_after_gzip_is_a_problem():
 
 
 @pytest.mark.parametrize("head", [b"", b"key,rate\na,1\n"])
-def test_a_bomb_of_blank_lines_is_refused_soon(head):
+def test_compressed_blank_lines_are_refused_early(head):
     problem = problem_of(gzip.compress(head + b"\n" * 50_000_000))
     assert problem.code in ("blank-lines", "empty")
 
@@ -125,12 +125,12 @@ def test_gzip_bomb_stops_at_the_limit():
     assert "decompressed" in problem.message
 
 
-def test_limit_counts_plain_bytes_too_and_is_inclusive():
+def test_limit_counts_plain_bytes_and_is_inclusive():
     assert problem_of(TABLE, max_bytes=len(TABLE) - 1).code == "too-large"
     assert read_bytes(TABLE, max_bytes=len(TABLE)).rows == 2
 
 
-def test_utf8_byte_order_mark_is_left_out_and_counted():
+def test_utf8_byte_order_mark_is_removed_and_counted():
     workload = read_bytes(codecs.BOM_UTF8 + TABLE)
     assert workload.key_names == ["a", "b"]
     assert [(n.code, n.count, n.first_row) for n in workload.notices] == [("byte-order-mark", 1, 1)]

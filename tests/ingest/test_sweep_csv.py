@@ -46,7 +46,7 @@ def test_all_optional_columns_in_any_order_and_case():
     }  # fmt: skip
 
 
-def test_trials_of_w_stand_beside_loads_or_in_rows_of_their_own():
+def test_trials_of_w_share_rows_with_loads_or_have_their_own():
     sweep = read("load_rps,p99_s,prefixes,kept_share\n1,1,100,1\n2,2,200,.97\n,,400,0.2\n3,3,,\n")
     assert [p["load_rps"] for p in sweep.points] == [1, 2, 3]
     assert sweep.warm_points == [
@@ -70,7 +70,7 @@ def test_trials_of_w_stand_beside_loads_or_in_rows_of_their_own():
         ("load_rps,p50_s,p99_s\n2,0.6,1.5\n1,0.5,1.0\n4,0.9,6\n", {"unsorted-rows": 2}),
     ],
 )
-def test_what_is_repaired_is_counted(content, expected):
+def test_repairs_are_counted(content, expected):
     sweep = read(content)
     assert codes(sweep) == expected
     assert [(p["load_rps"], p["p99_s"]) for p in sweep.points] == [(1, 1), (2, 1.5), (4, 6)]
@@ -82,8 +82,8 @@ def test_empty_optional_cells_are_not_measured_and_counted():
     assert codes(sweep) == {"empty-cells": 1}
 
 
-def test_strict_repairs_nothing():
-    with pytest.raises(ImportProblem, match="Strict import repairs nothing") as caught:
+def test_strict_import_allows_no_repair():
+    with pytest.raises(ImportProblem, match="A strict import allows no repair") as caught:
         read("load_rps,p99_s\n2,1\n1,1\n", strict=True)
     assert (caught.value.code, caught.value.row, caught.value.field) == ("unsorted-rows", 2, "load_rps")
 

@@ -130,7 +130,7 @@ def plain_density(order, problem):
 
 @settings(max_examples=300, deadline=None)
 @given(problem=problems())
-def test_density_equals_the_plain_rule_per_token_or_per_slot_whichever_is_worth_more(problem):
+def test_density_equals_the_better_of_the_plain_rules_per_token_and_per_slot(problem):
     result = admit("density", **problem)
     expected = plain_density(plain_order("density", problem), problem)
     assert result.unit in ("slot", "token")
@@ -165,7 +165,7 @@ def _after_floors(order, reserved, problem):
 
 @settings(max_examples=400, deadline=None)
 @given(problem=problems())
-def test_exact_is_worth_as_much_as_the_best_of_all_subsets(problem):
+def test_exact_reaches_the_value_of_the_best_subset(problem):
     result = admit("exact", **problem)
     best = best_by_trying_all(problem, result.reserved.tolist())
     assert worth(problem, result.admitted) == pytest.approx(best, rel=1e-11)
@@ -174,7 +174,7 @@ def test_exact_is_worth_as_much_as_the_best_of_all_subsets(problem):
 
 @settings(max_examples=300, deadline=None)
 @given(problem=problems(), policy=st.sampled_from(ADMISSIONS))
-def test_budgets_quotas_and_floors_hold_and_no_key_that_fits_is_left_out(problem, policy):
+def test_budgets_quotas_and_floors_hold_and_every_key_that_fits_is_admitted(problem, policy):
     result = admit(policy, **problem)
     admitted = result.admitted.tolist()
     assert fits(problem, admitted)
@@ -245,7 +245,7 @@ def test_values_600_decades_apart_keep_their_order(policy):
     assert 2e300 <= bound_of(problem) <= 2e300 * (1 + 1e-11)
 
 
-def test_densities_beyond_the_floats_are_still_compared_right():
+def test_densities_beyond_the_float_range_are_compared_correctly():
     problem = simple([1e300, 2e300, 1e-300, 3e-300, 1.0, 0.0], slots=6)
     problem["slot_tokens"] = np.array([1e-300, 1e-300, 1e300, 1e300, 0.0, 0.0])
     problem["token_budget"] = 1e301
@@ -260,7 +260,7 @@ def test_equal_keys_are_taken_from_the_lowest_index(policy):
     assert admit(policy, **simple([2.0] * 50, slots=20, **tokens)).admitted.tolist() == list(range(7))
 
 
-def test_a_key_that_costs_no_tokens_goes_first_and_one_without_value_last():
+def test_key_without_cost_comes_first_and_key_without_value_last():
     problem = simple([9.0, 1.0, 0.0, 0.0], slots=4)
     problem |= {"slot_tokens": np.array([1.0, 0.0, 0.0, 1.0]), "token_budget": 5.0}
     assert admit("density", **problem).order.tolist() == [1, 0, 2, 3]
@@ -277,13 +277,13 @@ def test_density_beats_top_rate_where_a_hot_key_needs_many_slots_and_exact_beats
     assert admit("exact", **problem).admitted.tolist() == [1, 2]
 
 
-def test_density_takes_the_one_key_that_is_worth_more_than_the_greedy_set():
+def test_density_takes_one_key_with_more_value_than_the_greedy_set():
     problem = simple([2.0, 10.0], [1, 10], slots=10)
     result = admit("density", **problem)
     assert (result.admitted.tolist(), result.order.tolist()) == ([1], [1, 0])
 
 
-def test_exact_fills_what_is_left_with_keys_without_value():
+def test_exact_fills_remaining_slots_with_keys_without_value():
     assert admit("exact", **simple([0.0, 5.0, 0.0], slots=2)).admitted.tolist() == [0, 1]
 
 
@@ -325,14 +325,14 @@ def hard_tokens(keys):
     return simple(cost + 5000.0, slots=keys, slot_tokens=cost, token_budget=float(int(cost.sum() / 2)))
 
 
-def test_a_search_that_grows_too_large_says_so(monkeypatch):
+def test_search_beyond_the_node_limit_is_refused(monkeypatch):
     monkeypatch.setattr(knapsack, "NODE_LIMIT", 200_000)
     with pytest.raises(ValueError, match=r"'exact': the input is too large .*200000 nodes.*use 'density'"):
         admit("exact", **hard_tokens(300))
     assert len(admit("density", **hard_tokens(300)).admitted) > 100
 
 
-def test_tables_that_grow_too_large_say_so():
+def test_tables_beyond_the_cell_limit_are_refused():
     problem = simple(np.arange(1.0, 31.0), np.arange(1, 31) * 1_000_000, slots=10**8)
     with pytest.raises(ValueError, match=r"too large .*cells"):
         admit("exact", **problem)
@@ -347,7 +347,7 @@ def fleet_of(keys):
     return {"rates": rates, "values": rates * tokens, "sizes": sizes, "slots": 6000}, tokens
 
 
-def test_a_whole_fleet_is_solved_exactly_and_the_others_stay_below():
+def test_exact_solves_a_whole_fleet_and_other_policies_have_less_value():
     problem, _ = fleet_of(128_824)
     reached = {policy: problem["values"][admit(policy, **problem).admitted].sum() for policy in ADMISSIONS}
     bound = bound_of(problem)
@@ -360,7 +360,7 @@ def test_a_whole_fleet_is_solved_exactly_and_the_others_stay_below():
     assert used.sum() == 6000
 
 
-def test_density_of_the_papers_workload_is_a_matter_of_milliseconds():
+def test_density_on_the_main_workload_takes_milliseconds():
     problem, tokens = fleet_of(128_824)
     limits = {"slot_tokens": tokens, "token_budget": 2e7, "tenants": np.arange(128_824) % 4, "tenant_quota": [-1] * 4}
     admit("density", **problem, **limits)

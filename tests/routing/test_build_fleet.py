@@ -70,7 +70,7 @@ def test_unavailable_destinations_take_nothing_and_do_not_count_in_the_mean():
     assert not (table.backup == 1).any()
 
 
-def test_a_key_needs_no_more_destinations_than_are_available_and_says_so():
+def test_key_is_clamped_to_the_available_destinations_and_flagged():
     table = build_table([9.0, 1.0], destinations=4, q_cap=3.0, slots=9, available=[True, True, False, False])
     assert table.members_of(0).tolist() == [0, 1]
     assert table.cannot_fit.tolist() == [0]
@@ -78,7 +78,7 @@ def test_a_key_needs_no_more_destinations_than_are_available_and_says_so():
 
 @settings(max_examples=150, deadline=None)
 @given(rates=RATES, capacity=CAPACITY, slots=st.integers(0, 30), data=st.data())
-def test_the_n_minus_1_table_is_what_members_and_backups_lead_to(rates, capacity, slots, data):
+def test_n_minus_1_table_follows_from_members_and_backups(rates, capacity, slots, data):
     rates = [min(r, 50.0) for r in rates]
     count = len(capacity)
     available = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any)))
@@ -96,7 +96,7 @@ def test_the_n_minus_1_table_is_what_members_and_backups_lead_to(rates, capacity
 
 @settings(max_examples=150, deadline=None)
 @given(rates=RATES, capacity=CAPACITY)
-def test_a_backup_is_an_available_destination_that_holds_no_copy_or_none_is_left(rates, capacity):
+def test_backup_is_an_available_non_member_or_none(rates, capacity):
     count = len(capacity)
     available = np.ones(count, dtype=bool)
     available[-1] = count == 1
@@ -129,7 +129,7 @@ def test_the_loss_of_any_destination_leaves_the_main_workload_within_five_percen
         assert 1.0 <= table.worst_loss <= 1.05
 
 
-def test_of_one_destination_nothing_survives():
+def test_loss_of_the_only_destination_has_no_survivors():
     table = build_table([1.0, 2.0], destinations=1, q_cap=9.0, slots=2)
     assert table.after_loss.tolist() == [np.inf]
     assert table.worst_loss == np.inf
@@ -182,7 +182,7 @@ def test_no_destination_keeps_more_tokens_warm_than_its_budget(rates, tokens, ro
         assert not fits or table.slots_used + k > slots
 
 
-def test_a_key_too_long_for_every_destination_makes_room_for_others_and_its_rate_is_cold():
+def test_key_too_long_for_every_destination_is_cold_and_other_keys_get_its_slots():
     table = build_table(
         [9.0, 5.0, 4.0], destinations=2, q_cap=50.0, slots=9, prefix_tokens=[90, 30, 30], token_budget=50
     )
@@ -191,7 +191,7 @@ def test_a_key_too_long_for_every_destination_makes_room_for_others_and_its_rate
     assert table.load.tolist() == [9.5, 8.5]
 
 
-def test_the_bound_does_not_call_a_plan_optimal_that_left_a_key_out_for_want_of_room():
+def test_bound_shows_a_gap_when_a_key_has_no_room():
     table = build_table(
         [5.0, 4.0, 3.9, 3.0],
         destinations=2,
@@ -248,7 +248,7 @@ def test_quotas_and_floors_hold_under_a_token_budget(rates, tokens, owner, room,
             assert table.tenant_slots[tenant] >= min(floor, len(fitting))
 
 
-def test_exact_leaves_out_a_key_that_no_destination_can_hold():
+def test_exact_excludes_a_key_that_no_destination_can_hold():
     args = {"destinations": 2, "q_cap": 1e6, "slots": 3, "token_budget": 10, "admission": "exact"}
     long = build_table([100.0, 6, 5, 5, 5], prefix_tokens=[1.0] * 5, slot_tokens=[15, 7, 5, 5, 5], **args)
     without = build_table([6.0, 5, 5, 5], prefix_tokens=[1.0] * 4, slot_tokens=[7, 5, 5, 5], **args)
@@ -256,7 +256,7 @@ def test_exact_leaves_out_a_key_that_no_destination_can_hold():
     assert long.value_bound == pytest.approx(without.value_bound)
 
 
-def test_an_absent_destination_does_not_change_how_ties_among_the_others_are_settled():
+def test_unavailable_destination_does_not_change_ties_among_the_others():
     args = {
         "destinations": 3, "q_cap": 100.0, "slots": 9, "slot_tokens": [1.0], "token_budget": 5,
         "available": [True, True, False], "cold_load": [0.1 + 0.2, 0.3, 0],
@@ -284,7 +284,7 @@ def test_every_kind_of_array_is_read_and_none_is_changed(slots):
     assert base.flags.writeable
 
 
-def test_a_table_travels_between_processes_and_stays_read_only():
+def test_pickled_table_stays_read_only():
     table = build_table([3.0, 1.0, 2.0], destinations=2, q_cap=1.5, slots=4)
     assert table.row[0] == 0
     for copied in (pickle.loads(pickle.dumps(table)), copy.deepcopy(table)):
@@ -293,7 +293,7 @@ def test_a_table_travels_between_processes_and_stays_read_only():
         assert not copied.row.flags.writeable
 
 
-def test_two_threads_plan_alike():
+def test_two_threads_give_equal_plans():
     rates = source_rate_shape(20_000)
     expected = build_table(rates, destinations=30, q_cap=0.01, slots=10**6)
     with ThreadPoolExecutor(2) as pool:
@@ -301,7 +301,7 @@ def test_two_threads_plan_alike():
     assert all(table == expected for table in tables)
 
 
-def test_density_prefers_what_saves_more_per_slot_and_reports_the_gap():
+def test_density_prefers_higher_savings_per_slot_and_reports_the_gap():
     args = {"destinations": 2, "q_cap": 50.0, "slots": 1, "prefix_tokens": [10, 100]}
     by_rate = build_table([5.0, 4.0], **args)
     by_density = build_table([5.0, 4.0], admission="density", **args)
@@ -343,13 +343,13 @@ def test_tenants_share_the_slots_within_quota_and_above_floor():
         ({"capacity": [1.0]}, r"capacity: expected shape \(2,\), got \(1,\)"),
         ({"capacity": [1.0, np.nan]}, r"capacity\[1\] = nan"),
         ({"available": [1, 0]}, "available: booleans expected, got dtype int64"),
-        ({"available": [False, False]}, "available: none of 2 destinations takes keys"),
+        ({"available": [False, False]}, "available: none of 2 destinations is available"),
         ({"available": [True, False], "cold_load": [0.0, 1.0]}, r"cold_load\[1\] = 1.0: this destination is not"),
         ({"token_budget": 5}, "token_budget: needs prefix_tokens or slot_tokens"),
         ({"prefix_tokens": [1.0], "token_budget": [1.0, -1.0]}, r"token_budget\[1\] = -1.0"),
         ({"prefix_tokens": [-1.0]}, r"prefix_tokens\[0\] = -1.0"),
         ({"slot_tokens": [np.inf]}, r"slot_tokens\[0\] = inf"),
-        ({"prefix_tokens": [1e300], "rates": [1e300], "slots": 0}, r"prefix_tokens\[0\] = 1e\+300: times its rate"),
+        ({"prefix_tokens": [1e300], "rates": [1e300], "slots": 0}, r"prefix_tokens\[0\] = 1e\+300: the product"),
         ({"tenants": [-1]}, r"tenants\[0\] = -1"),
         ({"tenants": [0.5]}, "tenants: whole numbers expected, got dtype float64"),
         ({"tenant_quota": [1]}, "need tenants"),
@@ -363,7 +363,7 @@ def test_tenants_share_the_slots_within_quota_and_above_floor():
         ({"rates": [10**400]}, r"rates\[0\]: a finite number expected"),
         ({"rates": [1.0, None]}, r"rates\[1\] = None: numbers expected"),
         ({"rates": np.ma.masked_array([1.0, 2.0], [False, True])}, r"rates\[1\] is masked"),
-        ({"rates": [1e300], "prefix_tokens": [1e300]}, r"prefix_tokens\[0\] = 1e\+300: times its rate"),
+        ({"rates": [1e300], "prefix_tokens": [1e300]}, r"prefix_tokens\[0\] = 1e\+300: the product with its rate"),
         ({"rates": [1e303], "q_cap": 1e305, "capacity": [1e-6, 1e-6]}, r"capacity\[0\] = 1e-06: a load of 1e\+303"),
         ({"destinations": 2**40}, "destinations = 1099511627776: at most"),
         ({"rates": [1.7e308], "cold_load": [1.7e308, 0.0]}, "rates and cold_load: their sum overflows"),

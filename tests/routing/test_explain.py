@@ -12,7 +12,7 @@ from planner.routing.explain import Placement, Reason, explain_destination, expl
 
 
 def plain_turns(order, sizes, slots, tenants=None, quota=None, cost=None, budget=None):
-    """Greedy admission by the rule: what was taken, and the limits that refused each other key at its turn."""
+    """Admit greedily; return the admitted keys, and the limits that refused each other key at its turn."""
     taken, refused, used, tokens = [], {}, 0, 0.0
     by_tenant = {}
     for b in order:
@@ -46,7 +46,7 @@ HAND = np.array([3.0, 9.0, 2.0, 2.0, 1.0])
 OPTIONS = {"destinations": 3, "q_cap": 5.0, "slots": 4, "cold_load": [0.5, 0.25, 0.25]}
 
 
-def test_an_admitted_key_shows_what_stood_there_before_and_what_was_next():
+def test_admitted_key_shows_the_load_before_it_and_the_next_destination():
     # Key 1 (k = 2) goes to the lightest, 1 and 2 (0.25 each), 4.5 each; key 0 then to destination 0 at 0.5.
     table = build_table(HAND, **OPTIONS)
     busiest = explain_key(table, HAND, 1, cold_load=OPTIONS["cold_load"])
@@ -69,7 +69,7 @@ def test_an_admitted_key_shows_what_stood_there_before_and_what_was_next():
     assert (third.next_destination, third.next_load) == (1, 4.75)
 
 
-def test_slots_were_gone_at_its_rank():
+def test_reason_is_that_no_slots_remain_at_the_rank_of_the_key():
     table = build_table(HAND, **OPTIONS)
     for key, rank in ((3, 4), (4, 5)):
         told = explain_key(table, HAND, key, cold_load=OPTIONS["cold_load"])
@@ -78,7 +78,7 @@ def test_slots_were_gone_at_its_rank():
         assert (told.members, told.next_load, told.backup) == ((), None, None)
 
 
-def test_a_key_that_needs_more_slots_than_were_left_was_skipped_while_smaller_ones_still_fit():
+def test_key_with_more_slots_than_remain_is_skipped_and_smaller_keys_fit():
     rates = np.array([4.0, 3.0, 9.0])  # k = 1, 1, 3 with q_cap 3.5: 2, 1, 3
     table = build_table(rates, destinations=3, q_cap=3.5, slots=4)
     assert table.admitted.tolist() == [2, 1]
@@ -87,7 +87,7 @@ def test_a_key_that_needs_more_slots_than_were_left_was_skipped_while_smaller_on
     assert told.figures == {"needed": 2, "left": 1, "keys_before": 1}
 
 
-def test_a_key_larger_than_the_fleet_is_planned_on_all_of_it_and_says_what_it_wanted():
+def test_key_larger_than_the_fleet_is_on_all_destinations_with_its_wanted_k():
     rates = np.array([100.0, 1.0])
     table = build_table(rates, destinations=3, q_cap=10.0, slots=5)
     told = explain_key(table, rates, 0)
@@ -95,14 +95,14 @@ def test_a_key_larger_than_the_fleet_is_planned_on_all_of_it_and_says_what_it_wa
     assert (told.next_destination, told.next_load) == (None, None)
 
 
-def test_a_balance_target_raises_what_is_planned_and_not_what_is_wanted():
+def test_balance_target_raises_the_planned_k_but_not_the_wanted_k():
     rates = np.array([6.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
     table = build_table(rates, destinations=3, q_cap=10.0, slots=9, balance_target=1.0)
     told = explain_key(table, rates, 0, balance_target=1.0)
     assert (told.wanted, told.planned) == (1, 2)
 
 
-def test_the_quota_of_its_tenant_was_full():
+def test_reason_is_that_the_quota_of_the_tenant_is_full():
     rates, tenants = np.array([5.0, 4.0, 3.0, 2.0]), np.array([0, 0, 0, 1])
     options = {"tenants": tenants, "tenant_quota": np.array([2, -1])}
     table = build_table(rates, destinations=2, q_cap=9.0, slots=4, **options)
@@ -114,7 +114,7 @@ def test_the_quota_of_its_tenant_was_full():
     assert explain_key(table, rates, 2, **options).reason == Reason.QUOTA_FULL
 
 
-def test_when_both_slots_and_quota_were_gone_neither_is_named_as_the_reason():
+def test_two_limits_without_space_give_no_single_reason():
     rates, tenants = np.array([5.0, 4.0, 3.0]), np.array([0, 0, 0])
     options = {"tenants": tenants, "tenant_quota": np.array([2])}
     table = build_table(rates, destinations=2, q_cap=9.0, slots=2, **options)
@@ -124,7 +124,7 @@ def test_when_both_slots_and_quota_were_gone_neither_is_named_as_the_reason():
     assert (told.figures["last_rate"], told.figures["quota"], told.figures["used"]) == (4.0, 2, 2)
 
 
-def test_slots_that_were_reserved_for_a_tenant_count_as_taken_before():
+def test_reserved_slots_of_a_tenant_count_as_taken():
     rates, tenants = np.array([5.0, 4.0, 1.0]), np.array([0, 0, 1])
     options = {"tenants": tenants, "tenant_floor": np.array([0, 1])}
     table = build_table(rates, destinations=2, q_cap=9.0, slots=2, **options)
@@ -133,7 +133,7 @@ def test_slots_that_were_reserved_for_a_tenant_count_as_taken_before():
     assert told.figures == {"keys_before": 2, "slots": 2, "last_rate": 1.0, "reserved_keys": 1}
 
 
-def test_others_of_more_value_per_slot_were_preferred():
+def test_keys_with_more_value_per_slot_are_the_reason():
     rates, tokens = np.array([5.0, 4.0, 3.0]), np.array([10.0, 100.0, 90.0])
     table = build_table(rates, destinations=2, q_cap=9.0, slots=2, prefix_tokens=tokens, admission="density")
     told = explain_key(table, rates, 0, prefix_tokens=tokens)
@@ -141,7 +141,7 @@ def test_others_of_more_value_per_slot_were_preferred():
     assert told.figures == {"density": 50.0, "lowest_density": 270.0, "unit": "slot", "as_a_set": False}
 
 
-def test_the_exact_policy_weighs_sets_and_may_leave_the_denser_key_out():
+def test_exact_compares_sets_and_may_exclude_the_denser_key():
     rates = np.array([5.0, 4.9, 4.9, 4.0])  # k = 1, 2... by q_cap 4.9: key 0 needs 2
     table = build_table(rates, destinations=2, q_cap=4.9, slots=2, admission="exact")
     told = explain_key(table, rates, 0)
@@ -149,7 +149,7 @@ def test_the_exact_policy_weighs_sets_and_may_leave_the_denser_key_out():
     assert told.figures == {"density": 2.5, "lowest_density": 4.9, "unit": "slot", "as_a_set": True}
 
 
-def test_the_tokens_of_the_fleet_were_short():
+def test_reason_is_that_the_tokens_of_the_fleet_do_not_suffice():
     rates, tokens = np.array([5.0, 4.0, 3.0]), np.array([60.0, 60.0, 60.0])
     options = {"prefix_tokens": tokens, "token_budget": 75.0}
     table = build_table(rates, destinations=2, q_cap=9.0, slots=9, **options)
@@ -168,7 +168,7 @@ def test_no_destination_had_room_for_its_tokens():
 
 
 @pytest.mark.parametrize("admission", ["top_rate", "density", "exact"])
-def test_a_key_without_room_says_so_although_others_took_its_slot_afterwards(admission):
+def test_key_without_room_has_that_reason_although_later_keys_took_its_slot(admission):
     rates, tokens = np.array([5.0, 4.0, 3.0, 0.1]), np.array([60.0, 60.0, 70.0, 10.0])
     options = {"prefix_tokens": tokens, "token_budget": 100.0}
     table = build_table(rates, destinations=2, q_cap=9.0, slots=3, admission=admission, **options)
@@ -185,13 +185,13 @@ def test_a_key_without_room_says_so_although_others_took_its_slot_afterwards(adm
     assert told.figures == {"needed": 1, "tokens": 70.0, "with_room": 0}
 
 
-def test_inputs_that_are_not_the_tables_are_not_explained_away():
+def test_inputs_of_another_table_give_no_reason():
     table = build_table(HAND, **OPTIONS)
     told = explain_key(table, HAND * 3, 4)
     assert (told.reason, told.figures) == (Reason.NOT_TOLD, {"could_be": []})
 
 
-def test_against_an_incumbent_it_names_what_was_lost_and_gained_and_what_was_kept():
+def test_explanation_lists_lost_gained_and_kept_destinations_of_the_incumbent():
     before = build_table(HAND, **OPTIONS)
     now = replan(before, HAND, q_cap=4.0, slots=6, cold_load=OPTIONS["cold_load"])
     told = explain_key(now, HAND, 1, incumbent=before)
@@ -203,7 +203,7 @@ def test_against_an_incumbent_it_names_what_was_lost_and_gained_and_what_was_kep
     assert explain_key(before, HAND, 3, incumbent=before).was == ()
 
 
-def test_a_destination_shows_its_load_its_keys_and_what_its_loss_does():
+def test_destination_shows_its_load_its_keys_and_the_effect_of_its_loss():
     table = build_table(HAND, **OPTIONS)
     # Destination 0: cold 0.5, keys 0 (3) and 2 (2). Lost, they go to 1 and 2, which carry 4.75 each.
     told = explain_destination(table, HAND, 0, slot_tokens=[10.0, 20.0, 30.0, 40.0, 50.0])
@@ -223,7 +223,7 @@ def test_a_destination_shows_its_load_its_keys_and_what_its_loss_does():
     assert len(explain_destination(table, HAND, 0, top=1).busiest) == 1
 
 
-def test_a_destination_that_takes_nothing_or_stands_alone():
+def test_destination_that_is_not_available_or_alone_has_no_receivers():
     table = build_table([2.0], destinations=2, q_cap=5.0, slots=2, available=[True, False])
     down, only = explain_destination(table, [2.0], 1), explain_destination(table, [2.0], 0)
     assert (down.available, down.load, down.imbalance_after, down.receivers) == (False, 0.0, None, ())
@@ -231,7 +231,7 @@ def test_a_destination_that_takes_nothing_or_stands_alone():
 
 
 @pytest.mark.parametrize("bad", [-1, 5])
-def test_a_bad_index_is_named(bad):
+def test_bad_index_is_refused_by_name(bad):
     table = build_table(HAND, **OPTIONS)
     with pytest.raises(IndexError, match=f"key = {bad}: the table has 5 keys"):
         explain_key(table, HAND, bad)
@@ -283,7 +283,7 @@ def inputs_of(options):
 
 @settings(max_examples=400, deadline=None)
 @given(problems())
-def test_a_reason_is_the_one_limit_that_refused_the_key_at_its_turn(problem):
+def test_reason_is_the_single_limit_that_refused_the_key_at_its_turn(problem):
     rates, options = problem
     table = build_table(rates, **options)
     told = [explain_key(table, rates, b, **inputs_of(options)) for b in range(len(rates))]
@@ -318,7 +318,7 @@ def test_a_reason_is_the_one_limit_that_refused_the_key_at_its_turn(problem):
 
 @settings(max_examples=300, deadline=None)
 @given(problems())
-def test_what_stood_before_a_key_is_what_the_heavier_keys_left(problem):
+def test_load_before_a_key_is_that_of_the_heavier_keys(problem):
     rates, options = problem
     table = build_table(rates, **options)
     cold_total = float(rates.sum()) - table.admitted_rate
@@ -343,7 +343,7 @@ def test_what_stood_before_a_key_is_what_the_heavier_keys_left(problem):
 
 @settings(max_examples=300, deadline=None)
 @given(problems())
-def test_what_the_receivers_of_a_loss_carry_is_the_n_1_table(problem):
+def test_load_of_the_receivers_after_a_loss_equals_the_n_1_table(problem):
     rates, options = problem
     table = build_table(rates, **options)
     for r in range(options["destinations"]):
@@ -364,7 +364,7 @@ def test_what_the_receivers_of_a_loss_carry_is_the_n_1_table(problem):
             assert told.imbalance_after == pytest.approx((after / speed).max() * speed.sum() / after.sum())
 
 
-def test_where_speeds_differ_it_tells_the_level_that_decided():
+def test_explanation_shows_the_level_where_speeds_differ():
     rates = [6.0, 4.0, 3.0]
     table = build_table(rates, destinations=2, q_cap=50.0, slots=3, capacity=[1.0, 3.0])
     # 6 / 3 = 2 on the fast one; then 4 / 1 against 10 / 3; then 3 / 1 against 13 / 3.

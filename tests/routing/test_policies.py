@@ -26,7 +26,7 @@ def key_space(keys: int) -> KeySpace:
 
 
 def picks(policy, outstanding, draws, *, key=0, table=None, seed=1, closed=(), prompt=1000, **seen):
-    """Destinations of ``draws`` requests of one key by what the dispatcher sees; nothing changes in between."""
+    """Return the destinations of ``draws`` requests of one key under constant signals."""
     fleet = len(outstanding)
     tables = policy.prepare(key_space(key + 1), fleet, [] if table is None else [table], COSTS)
     rng = np.array([seed], dtype=np.uint64)
@@ -58,7 +58,7 @@ def test_flat_lb_never_takes_the_heaviest_and_prefers_the_lighter_of_two():
     assert chosen[1] / 6000 == pytest.approx(2 / 3, abs=0.03)
 
 
-def test_flat_lb_settles_ties_by_the_draw():
+def test_flat_lb_resolves_ties_by_the_draw():
     chosen = np.bincount(picks(POLICIES["flat-lb"], [4] * 5, 10_000), minlength=5)
     assert chosen / 10_000 == pytest.approx([0.2] * 5, abs=0.02)
 
@@ -100,7 +100,7 @@ def test_sticky_vnodes_change_the_result():
 @pytest.mark.parametrize(
     ("sessions", "ring", "hashed"), [(64, (0.142, 1.324), (0.123, 1.281)), (512, (0.0841, 1.168), (0.0432, 1.097))]
 )
-def test_sessions_spread_over_a_ring_and_over_a_plain_hash_as_others_have_measured(sessions, ring, hashed):
+def test_spread_of_sessions_over_ring_and_hash_equals_published_figures(sessions, ring, hashed):
     """CV of sessions a rank and max/expected over 10 workers x 4 ranks; the published ring fits 200 points a rank."""
     ranks, trials = 40, 50
     points, owners = ring_points(ranks * trials, 200)
@@ -175,7 +175,7 @@ def test_dualmap_takes_the_less_loaded_of_equal_prefixes():
     assert picks(policy, [0] * 8, 1)[0] == a
 
 
-def test_dualmap_candidates_are_two_however_the_hashes_fall_and_vnodes_move_them():
+def test_dualmap_has_two_candidates_for_all_hashes_and_vnodes_move_them():
     for key in range(200):
         assert len(set(_two_candidates(DualMap(), key=key, fleet=2))) == 2
     assert any(_two_candidates(DualMap(vnodes=3), key=k) != _two_candidates(DualMap(), key=k) for k in range(20))
@@ -185,17 +185,17 @@ def test_dualmap_on_one_destination_takes_it():
     assert picks(DualMap(), [7], 3).tolist() == [0] * 3
 
 
-def test_a_policy_that_asks_for_what_it_does_not_look_at_is_refused():
+def test_policy_with_contradictory_flags_or_outside_the_package_is_refused():
     class Blind(Sticky):
         needs_cache = True
 
-    with pytest.raises(ValueError, match="needs the caches and looks at nothing"):
+    with pytest.raises(ValueError, match="needs_cache requires looks"):
         Blind().prepare(key_space(3), 2, [], COSTS)
 
     class Elsewhere(Sticky):
         pass
 
-    with pytest.raises(ValueError, match=r"Elsewhere: its class has to be in a file of planner.routing.policies"):
+    with pytest.raises(ValueError, match=r"Elsewhere: its class must be in a file of planner.routing.policies"):
         Elsewhere().prepare(key_space(3), 2, [], COSTS)
 
 
@@ -228,13 +228,13 @@ def test_preble_explores_by_load_eviction_and_misses_together():
     assert picks(Preble(), [0, 0], 1, matched=[0, 200], missed=[0, 201])[0] == 0
 
 
-def test_preble_sends_what_would_exploit_the_heaviest_to_the_lightest_while_they_are_far_apart():
+def test_preble_redirects_exploits_of_the_heaviest_to_the_lightest_under_imbalance():
     seen = {"matched": [900, 0, 0], "missed": [1600, 1100, 1000]}
     assert picks(Preble(), [0] * 3, 1, **seen)[0] == 2
     assert picks(Preble(rebalance=1.7), [0] * 3, 1, **seen)[0] == 0
 
 
-def test_preble_50_goes_by_what_was_sent_and_preble_by_what_is_cached():
+def test_preble_50_matches_sent_prompts_and_preble_matches_caches():
     assert POLICIES["preble-50"].name == "preble-50"
     seen = {"known": [0, 900], "matched": [0, 0], "missed": [0, 100]}
     assert picks(POLICIES["preble-50"], [1, 1], 1, **seen)[0] == 1
@@ -272,7 +272,7 @@ def test_round_robin_takes_turns():
     assert picks(POLICIES["round-robin"], [0, 0, 0], 7).tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_round_robin_leaves_out_who_is_down():
+def test_round_robin_skips_destinations_that_are_down():
     assert picks(POLICIES["round-robin"], [0] * 3, 4, closed=[1]).tolist() == [0, 2, 0, 2]
 
 
@@ -283,7 +283,7 @@ def test_hash_keeps_a_key_on_one_destination():
     assert np.bincount(home).max() / (9000 / 8) < 1.1
 
 
-def test_random_is_even_and_least_outstanding_takes_the_least():
+def test_random_is_uniform_and_least_outstanding_takes_the_minimum():
     chosen = np.bincount(picks(POLICIES["random"], [0, 5, 9], 9000, closed=[0]), minlength=3)
     assert chosen[0] == 0
     assert chosen[1:] / 4500 == pytest.approx([1, 1], abs=0.05)

@@ -59,7 +59,7 @@ def test_exact_sum_of_many_values_does_not_overflow_its_bins():
 @pytest.mark.parametrize(
     ("value", "bad"), [(np.nan, 2), (np.inf, 2), (-1.0, 2), (-np.nan, 2), (-0.0, -1), (5e-324, -1)]
 )
-def test_survey_finds_the_first_value_that_is_no_rate(value, bad):
+def test_survey_finds_the_first_value_that_is_not_a_rate(value, bad):
     assert survey(np.array([1.0, 0.0, value, value]))[0] == bad
 
 

@@ -18,7 +18,7 @@ def homes(table, names):
     return {names[key]: table.members_of(key).tolist() for key in table.admitted.tolist()}
 
 
-def test_keys_keep_their_homes_under_new_indices_and_gone_keys_leave(table):
+def test_keys_keep_their_homes_under_new_indices_and_removed_keys_leave(table):
     old, new = ["a", "b", "c", "d", "e"], ["x", "e", "a", "y", "b", "d", "z"]
     moved = with_keys(table, np.array([new.index(k) if k in new else -1 for k in old]), len(new))
     expected = {name: members for name, members in homes(table, old).items() if name != "c"}
@@ -32,7 +32,7 @@ def test_keys_keep_their_homes_under_new_indices_and_gone_keys_leave(table):
     ]
 
 
-def test_the_same_keys_in_the_same_order_are_the_same_table(table):
+def test_identity_renumbering_gives_the_same_table(table):
     same = with_keys(table, np.arange(5), 5)
     for name in ("admitted", "offsets", "members", "replicas", "backup", "load", "after_loss", "cannot_fit"):
         assert np.array_equal(getattr(same, name), getattr(table, name))
@@ -41,7 +41,7 @@ def test_the_same_keys_in_the_same_order_are_the_same_table(table):
     assert with_destinations(table, [0, 1, 2]) == table
 
 
-def test_keys_that_cannot_fit_are_numbered_anew():
+def test_keys_that_cannot_fit_get_new_indices():
     table = build_table([9.0, 1.0, 30.0], destinations=2, q_cap=4.0, slots=9)
     assert table.cannot_fit.tolist() == [0, 2]
     assert with_keys(table, [3, -1, 1], 4).cannot_fit.tolist() == [1, 3]
@@ -59,7 +59,7 @@ def test_keys_that_cannot_fit_are_numbered_anew():
         ([0, 1, 2, 3, 4], -1, "keys = -1"),
     ],
 )
-def test_key_numbers_that_cannot_be_used_are_named(table, new, keys, message):
+def test_invalid_key_indices_are_refused_by_index(table, new, keys, message):
     with pytest.raises(ValueError, match=message):
         with_keys(table, new, keys)
 
@@ -81,19 +81,19 @@ def test_destinations_in_another_order_hold_the_same_keys(table):
     assert with_destinations(turned, [1, 2, 0]) == table
 
 
-def test_a_destination_that_holds_nothing_may_be_left_out():
+def test_destination_without_keys_and_load_may_be_omitted():
     table = build_table(
         [5.0], destinations=3, q_cap=9.0, slots=1, cold_load=[0.0, 1.0, 0.0], available=[True, True, False]
     )
     assert (table.members.tolist(), table.backup.tolist()) == ([0], [1])
     assert with_destinations(table, [1, 0]).members.tolist() == [1]
     assert with_destinations(table, [1, 0]).imbalance == table.imbalance
-    with pytest.raises(ValueError, match="destination 1 is left out, and is a backup"):
+    with pytest.raises(ValueError, match="destination 1 is omitted, but is a backup"):
         with_destinations(table, [0, 2])
-    with pytest.raises(ValueError, match="destination 0 is left out, and is a member"):
+    with pytest.raises(ValueError, match="destination 0 is omitted, but is a member"):
         with_destinations(table, [1, 2])
     loaded = build_table([5.0], destinations=3, q_cap=9.0, slots=1, cold_load=[0.0, 1.0, 2.0])
-    with pytest.raises(ValueError, match=r"destination 2 is left out, and carries 2\.0 requests/s"):
+    with pytest.raises(ValueError, match=r"destination 2 is omitted, but carries 2\.0 requests/s"):
         with_destinations(loaded, [1, 0])
 
 
@@ -104,9 +104,9 @@ def test_a_destination_that_holds_nothing_may_be_left_out():
         ([0.5], "whole numbers"),
         ([0, 1, 3], r"positions\[2\] = 3: the table has 3 destinations"),
         ([0, 1, -1], r"positions\[2\] = -1"),
-        ([0, 1, 0], r"positions\[0\] = 0: the destination stands there twice"),
+        ([0, 1, 0], r"positions\[0\] = 0: the destination is given twice"),
     ],
 )
-def test_positions_that_cannot_be_used_are_named(table, positions, message):
+def test_invalid_positions_are_refused_by_index(table, positions, message):
     with pytest.raises(ValueError, match=message):
         with_destinations(table, positions)

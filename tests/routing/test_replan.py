@@ -1,4 +1,4 @@
-"""Replanning keeps what is warm, restores the balance, and moves little more than the least possible."""
+"""Replans keep warm keys in place, restore the balance, and move little more than the minimum."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def test_without_drift_nothing_moves():
     assert np.array_equal(after.members, before.members)
 
 
-def test_under_the_sources_drift_a_fresh_plan_moves_nearly_all_and_a_replan_little_more_than_it_must():
+def test_under_published_drift_a_replan_moves_little_more_than_the_minimum():
     rates = source_rates(128_824)[:128]  # the active set of the flagship study
     fresh_keys, ratios, shares = [], [], []
     for seed in range(20):
@@ -100,7 +100,7 @@ def test_the_warm_keys_of_the_main_workload_move_at_most_a_hundredth_of_their_ra
     st.integers(0, 10),
     st.integers(0, 2**20),
 )
-def test_the_promise_holds_for_any_rates(rates, fleet, q_cap, slots, new_keys, seed):
+def test_guarantees_of_a_plan_hold_for_any_rates(rates, fleet, q_cap, slots, new_keys, seed):
     rates = np.array(rates)
     before = build_table(rates, destinations=fleet, q_cap=q_cap, slots=slots)
     rng = np.random.default_rng(seed)
@@ -146,7 +146,7 @@ def test_a_key_that_needs_more_destinations_keeps_those_it_has():
         ({"cold_load": [1.0]}, "cold_load"),
     ],
 )
-def test_input_that_cannot_be_used_names_its_argument(change, words):
+def test_invalid_input_is_refused_by_argument(change, words):
     before = build_table([1.0, 2.0], destinations=2, q_cap=5.0, slots=2)
     with pytest.raises(ValueError, match=words):
         replan(before, **{"rates": [1.0, 2.0], "q_cap": 5.0, "slots": 2, **change})

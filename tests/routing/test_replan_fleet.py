@@ -91,7 +91,7 @@ def situations(draw):
 
 @settings(deadline=None, max_examples=200)
 @given(situations(), st.sampled_from([1.0, 1.02, 1.3]))
-def test_the_imbalance_is_within_the_factor_of_a_fresh_plan_whatever_happened_to_the_fleet(situation, factor):
+def test_imbalance_is_within_the_factor_of_a_fresh_plan_after_any_change_of_the_fleet(situation, factor):
     before, now, options = situation
     fresh = build_table(now, **options)
     after = replan(before, now, max_imbalance_factor=factor, **options)
@@ -102,7 +102,7 @@ def test_the_imbalance_is_within_the_factor_of_a_fresh_plan_whatever_happened_to
 
 @settings(deadline=None, max_examples=200)
 @given(situations(), st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0]))
-def test_the_moved_rate_stays_within_the_share_or_what_was_forced(situation, share):
+def test_moved_rate_stays_within_the_share_or_the_forced_moves(situation, share):
     before, now, options = situation
     fresh = build_table(now, **options)
     after = replan(before, now, max_moved_share=share, **options)
@@ -144,7 +144,7 @@ def test_a_removed_destination_without_a_budget_moves_its_own_keys_only(keys):
     own = [key for key in range(keys) if 4 in before.members_of(key)]
     assert after.moved_keys.tolist() == own
     assert after.load[4] == 0
-    if keys == 6_000:  # the lost tenth spreads so evenly that nobody else has to move
+    if keys == 6_000:  # the lost tenth spreads so evenly that no other key has to move
         assert after.imbalance <= 1.02
 
 
@@ -167,7 +167,7 @@ def test_added_destinations_take_load_only_as_far_as_moves_are_allowed(keys):
 
 
 @pytest.mark.parametrize("keys", [400, 5_000])
-def test_a_larger_share_buys_balance_until_the_target_is_reached(keys):
+def test_larger_share_of_moves_improves_balance_up_to_the_target(keys):
     rates = source_rates(keys)
     before = build_table(rates, destinations=12, q_cap=50.0, slots=keys)
     now = drifted(rates, 3, sigma=0.5)
@@ -226,7 +226,7 @@ def test_a_limited_replan_comes_within_a_hundredth_of_the_best_balance_for_its_m
     assert np.mean(ratios) <= 1.01, ratios
 
 
-def test_forced_moves_alone_are_made_before_others_have_to_move():
+def test_forced_moves_come_before_voluntary_moves():
     before = build_table([4.0, 3.0, 2.0, 1.0], destinations=3, q_cap=10.0, slots=4)
     assert [before.members_of(key).tolist() for key in range(4)] == [[0], [1], [2], [2]]
     after = replan(before, [4.0, 3.0, 2.0, 1.0], q_cap=10.0, slots=4, available=[True, True, False])
@@ -234,17 +234,17 @@ def test_forced_moves_alone_are_made_before_others_have_to_move():
     assert after.load.tolist() == [5.0, 5.0, 0.0]
 
 
-def test_a_slow_destination_gets_its_part_only():
+def test_slow_destination_gets_load_in_proportion_to_its_speed():
     rates = source_rates(400)
     before = build_table(rates, destinations=4, q_cap=50.0, slots=400)
     after = replan(before, rates, q_cap=50.0, slots=400, capacity=[1.0, 1.0, 1.0, 0.5])
     assert after.imbalance <= 1.02 * 1.01
     assert after.load[3] / after.load[:3].mean() == pytest.approx(0.5, rel=0.05)
-    # Only what the slow one has too much of moves.
+    # Only the excess load of the slow destination moves.
     assert after.moved_rate / after.admitted_rate == pytest.approx(1 / 4 - 0.5 * 1.02 / 3.5, abs=0.01)
 
 
-def test_keys_that_lose_their_warm_slots_are_counted_though_nothing_moves():
+def test_keys_that_lose_their_warm_slots_are_counted_without_moves():
     before = build_table([4.0, 3.0, 2.0, 1.0], destinations=2, q_cap=10.0, slots=3)
     after = replan(before, [4.0, 0.5, 2.0, 1.0], q_cap=10.0, slots=2)
     assert after.admitted.tolist() == [0, 2]
@@ -254,7 +254,7 @@ def test_keys_that_lose_their_warm_slots_are_counted_though_nothing_moves():
     assert after.target_imbalance == pytest.approx(1.02 * fresh.imbalance)
 
 
-def test_what_a_plan_has_to_warm_is_counted_in_tokens():
+def test_rewarm_tokens_count_the_cold_pairs_of_the_plan():
     before = build_table([4.0, 3.0, 2.0, 1.0], destinations=3, q_cap=10.0, slots=4)
     options = {"q_cap": 10.0, "slots": 5, "available": [True, True, False]}
     after = replan(before, [4.0, 3.0, 2.0, 1.0, 0.5], prefix_tokens=[1.0, 10.0, 100.0, 1e3, 1e4], **options)
@@ -300,7 +300,7 @@ def test_admission_and_tenants_are_those_of_a_fresh_plan(admission):
     check_table(before, after, rates, fresh)
 
 
-def test_thousands_of_light_keys_do_not_hide_heavy_ones_that_must_swap(monkeypatch):
+def test_heavy_keys_swap_among_thousands_of_light_keys(monkeypatch):
     monkeypatch.setattr(sys.modules["planner.routing.replan"], "SMALL", 0)
     before = build_table([6.0, 5.0, 4.0, 3.0], destinations=2, q_cap=50.0, slots=4)
     assert before.load.tolist() == [9.0, 9.0]
@@ -337,7 +337,7 @@ def test_thousands_of_light_keys_do_not_hide_heavy_ones_that_must_swap(monkeypat
         ({"max_imbalance_factor": float("inf")}, "max_imbalance_factor = inf"),
     ],
 )
-def test_a_bad_argument_is_named(change, words):
+def test_bad_argument_is_refused_by_name(change, words):
     before = build_table([1.0, 2.0], destinations=2, q_cap=5.0, slots=2)
     with pytest.raises(ValueError, match=words):
         replan(before, **{"rates": [1.0, 2.0], "q_cap": 5.0, "slots": 2, **change})

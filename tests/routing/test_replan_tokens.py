@@ -11,7 +11,7 @@ from tests.routing.test_replan_fleet import EPS, check_table, plain_recount
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**20), st.integers(2, 5), st.integers(5, 40), st.sampled_from([None, 0.0, 0.1]))
-def test_the_token_budget_holds_though_prefixes_grew(seed, fleet, keys, share):
+def test_token_budget_holds_after_prefixes_grew(seed, fleet, keys, share):
     rng = np.random.default_rng(seed)
     rates = rng.lognormal(0, 1.5, keys)
     tokens = rng.integers(1, 50, keys).astype(float)
@@ -43,7 +43,7 @@ def test_under_a_token_budget_the_moved_rate_stays_within_the_share(seed, fleet,
     assert after.moved_rate <= share * after.admitted_rate * (1 + EPS)
 
 
-def test_a_new_key_that_fits_beside_no_warm_one_stays_cold_within_a_budget_of_moves():
+def test_new_key_without_room_beside_warm_keys_stays_cold_within_the_moved_share():
     options = {"q_cap": 1e9, "slots": 9, "prefix_tokens": [1.0, 5.0, 2.0], "token_budget": 5.0}
     before = build_table([7.0, 3.0, 7.0], destinations=2, **options)
     after = replan(before, [6.0, 5.0, 4.0], max_moved_share=0, **options)

@@ -1,4 +1,4 @@
-"""W, q_cap and skew varied together: against single plans, sets of members, and what must grow or shrink."""
+"""W, q_cap and skew varied together: against single plans, sets of members, and monotone figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAN = {"destinations": 8, "q_cap": float(RATES.sum()) / 60, "slots": 160}
 
 
 def fields_but_share(setting):
-    """What two settings of equal rates have in common; NaN as text, so that it equals itself."""
+    """Return the fields that two settings of equal rates share; NaN as text, so that it equals itself."""
     hidden = ("head_share", "head_left")
     return {name: str(value) for name, value in vars(setting).items() if name not in hidden}
 
@@ -39,7 +39,7 @@ def test_the_base_has_no_churn_and_the_given_slots_and_q_cap(study):
     assert [(s.churn_keys, s.churn_rate, s.slots, s.q_cap) for s in bases] == [(0, 0, 160, PLAN["q_cap"])] * 5
 
 
-def test_a_setting_equals_the_single_plan(study):
+def test_setting_equals_the_single_plan(study):
     setting = next(s for s in study if (s.head_share, s.w_factor, s.q_cap_factor) == (0.25, 1.25, 0.75))
     rates, raised = raise_head(RATES, 0.25)
     base = build_table(rates, **PLAN)
@@ -89,7 +89,7 @@ def test_k_is_above_one_in_the_study_and_slots_are_never_exceeded(study):
     share=st.floats(0.01, 0.99),
     scale=st.sampled_from([1e-290, 1.0, 1e290]),
 )
-def test_the_busiest_key_holds_the_share_of_an_unchanged_total_or_is_left(rates, share, scale):
+def test_busiest_key_gets_the_share_of_an_unchanged_total_or_keeps_its_rate(rates, share, scale):
     given_rates = np.array(rates) * scale
     head, total = int(np.argmax(given_rates)), given_rates.sum()
     result, raised = raise_head(given_rates, share)
@@ -105,7 +105,7 @@ def test_the_busiest_key_holds_the_share_of_an_unchanged_total_or_is_left(rates,
     )
 
 
-def test_a_head_that_holds_more_already_is_left_and_said_so():
+def test_head_with_a_higher_share_is_kept_and_flagged():
     measured, asked = sensitivity(
         [8.0, 1.0, 1.0], destinations=2, q_cap=5.0, slots=3, factors=[1], head_shares=[None, 0.5]
     )

@@ -17,7 +17,7 @@ def cv(times):
 
 
 @pytest.mark.parametrize("kind", ARRIVALS)
-def test_offered_load_is_met_and_nothing_but_arrivals_changes(kind):
+def test_offered_load_is_met_and_only_arrivals_change(kind):
     timed = retime(TRACE, 50.0, arrivals=kind, cv=1.9 if kind == "gamma" else None, seed=4)
     assert (len(timed) - 1) / timed.arrival_s[-1] == pytest.approx(50.0, rel=0.05)
     assert timed.arrival_s[0] == 0
@@ -26,7 +26,7 @@ def test_offered_load_is_met_and_nothing_but_arrivals_changes(kind):
 
 
 @pytest.mark.parametrize("kind", ["poisson", "gamma", "bootstrap"])
-def test_a_load_and_seed_give_the_same_arrivals_again_and_another_seed_others(kind):
+def test_arrivals_depend_on_load_and_seed_only(kind):
     shape = {"arrivals": kind, "cv": 2.5 if kind == "gamma" else None}
     one, two, other = (retime(TRACE, 9.0, seed=s, **shape).arrival_s for s in (1, 1, 2))
     assert one.tobytes() == two.tobytes()
@@ -72,7 +72,7 @@ def test_bad_arguments_are_refused(change, message):
         retime(TRACE, **args)
 
 
-def test_a_trace_of_one_instant_cannot_be_scaled_but_can_be_made_poisson():
+def test_trace_with_one_arrival_time_refuses_scaling_and_accepts_poisson():
     flat = retime(TRACE, 5.0).__class__(np.zeros(3), np.zeros(3, int), [[0]] * 3, np.full(3, 4), np.ones(3, int), 4)
     with pytest.raises(ValueError, match="arrive at one instant"):
         retime(flat, 5.0)

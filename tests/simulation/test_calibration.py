@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.simulation import EngineProfile, Trace, calibrate
-from planner.simulation.calibration import MOST_TRIALS, _largest_kept
+from planner.simulation.calibration import MAX_TRIALS, _largest_kept
 
 BLOCK = 16
 
@@ -48,7 +48,7 @@ def test_faster_engine_has_a_higher_q_cap():
     assert calibrate(engine(20_000), TRACE).q_cap > 1.5 * calibrate(slow, TRACE).q_cap
 
 
-def test_low_loads_are_right_censored_and_a_cliff_after_the_first_is_left_censored():
+def test_low_loads_are_right_censored_and_an_early_cliff_is_left_censored():
     assert calibrate(engine(20_000), TRACE, loads=[0.1, 0.2]).censored == "right"
     cliff = calibrate(engine(20_000), TRACE, loads=[1.0, 5000.0])
     assert (cliff.censored, cliff.q_cap) == ("left", 1.0)
@@ -58,7 +58,7 @@ def test_warm_slots_grow_with_the_cache_and_never_exceed_what_fits():
     found = {}
     for tokens in (1600, 6400):
         result = calibrate(engine(tokens), TRACE, cold_share=0.3)
-        assert result.prefix_tokens == 4 * BLOCK  # measured: what an unlimited cache finds
+        assert result.prefix_tokens == 4 * BLOCK  # measured: the hits of an unlimited cache
         assert result.warm_slots == int(0.8 * result.warm_kept)
         assert 0 < result.warm_kept <= tokens // result.prefix_tokens
         found[tokens] = result.warm_kept
@@ -99,7 +99,7 @@ def test_requests_that_never_fit_and_an_empty_sweep_are_refused():
         calibrate(engine(6400), TRACE, loads=[])
 
 
-def test_an_unlimited_cache_keeps_every_key_and_says_it_was_not_bounded():
+def test_unlimited_cache_keeps_every_key_and_is_right_censored():
     result = calibrate(engine(None), TRACE)
     assert (result.warm_kept, result.warm_censored) == (20, "right")
 
@@ -117,17 +117,17 @@ def test_the_knee_is_read_by_the_method_asked_for_and_named(options, named):
 
 
 def test_progress_counts_loads_and_then_trials_of_w():
-    told = []
-    result = calibrate(engine(6400), TRACE, progress=lambda what, done: told.append((what, done)))
+    reported = []
+    result = calibrate(engine(6400), TRACE, progress=lambda phase, done: reported.append((phase, done)))
     loads, trials = len(result.points), len(result.warm_points)
-    assert told == [("loads", n) for n in range(loads + 1)] + [("W", n) for n in range(trials + 1)]
+    assert reported == [("loads", n) for n in range(loads + 1)] + [("W", n) for n in range(trials + 1)]
 
 
 def test_progress_may_stop_the_calibration():
     class Enough(Exception):
         pass
 
-    def stop(what, done):
+    def stop(phase, done):
         if done == 2:
             raise Enough
 
@@ -145,13 +145,13 @@ def test_w_is_found_in_a_bounded_number_of_trials(most, kept):
         def __call__(self, prefixes):
             return float(prefixes <= kept * most)
 
-    told = []
-    found, points, _ = _largest_kept(Step(), 0.95, lambda what, done: told.append(done))
-    assert len(points) == told[-1] <= MOST_TRIALS
+    reported = []
+    found, points, _ = _largest_kept(Step(), 0.95, lambda phase, done: reported.append(done))
+    assert len(points) == reported[-1] <= MAX_TRIALS
     assert kept * most - max(1, most // 100) <= found <= kept * most
 
 
-def test_loads_are_swept_in_rising_order_and_none_twice():
+def test_loads_are_swept_in_rising_order_and_duplicates_are_refused():
     assert [p.load_rps for p in calibrate(engine(6400), TRACE, loads=[20.0, 5.0]).points] == [5.0, 20.0]
     with pytest.raises(ValueError, match=r"loads\[1\] = 5.0: given twice"):
         calibrate(engine(6400), TRACE, loads=[5.0, 5.0])
@@ -161,7 +161,7 @@ def test_a_checkpoint_may_stop_the_calibration_within_a_point():
     class Enough(Exception):
         pass
 
-    told, seen = [], []
+    reported, seen = [], []
 
     def stop(dispatched):
         seen.append(dispatched)
@@ -170,9 +170,9 @@ def test_a_checkpoint_may_stop_the_calibration_within_a_point():
     with pytest.raises(Enough):
         calibrate(
             engine(20_000), shared_prefix_trace(60_000), loads=[60.0], max_requests=60_000,
-            progress=lambda what, done: told.append((what, done)), checkpoint=stop,
+            progress=lambda phase, done: reported.append((phase, done)), checkpoint=stop,
         )  # fmt: skip
-    assert told == [("loads", 0)]
+    assert reported == [("loads", 0)]
     assert 0 < seen[0] <= 60_000  # one point has as many, and none was finished
 
 

@@ -21,7 +21,7 @@ def arrivals(times, *, keys=None, output=5):
     return Trace(np.array(times, float), key, [[i] for i in range(n)], np.full(n, 10), np.full(n, output), 16)
 
 
-def test_what_a_dying_destination_had_in_flight_is_sent_again_from_the_beginning_and_counted():
+def test_requests_in_flight_at_a_death_are_sent_again_and_counted():
     trace = arrivals([0.0, 0.0])
     result = replay(
         trace, policy="round-robin", destinations=2, profile=PLAIN, faults=[Fault("down", 0, 0.35)], warmup=0
@@ -43,7 +43,7 @@ def test_a_destination_that_returns_has_an_empty_cache():
     assert died.redispatched == 0
 
 
-def test_requests_wait_while_every_destination_is_down_and_go_when_one_is_back():
+def test_requests_wait_while_every_destination_is_down():
     trace = arrivals([0.0, 1.0, 2.0])
     result = replay(
         trace, policy="flat-lb", destinations=1, profile=PLAIN, faults=[Fault("down", 0, 0.1, 5.0)], warmup=0
@@ -55,7 +55,7 @@ def test_requests_wait_while_every_destination_is_down_and_go_when_one_is_back()
         replay(trace, policy="flat-lb", destinations=1, profile=PLAIN, faults=[Fault("down", 0, 0.1)])
 
 
-def test_a_drained_destination_finishes_what_it_has_takes_nothing_new_and_keeps_its_cache():
+def test_drained_destination_finishes_its_requests_and_keeps_its_cache():
     trace = Trace(np.array([0.0, 0.1, 9.0]), np.zeros(3, int), [[1, 2]] * 3, np.full(3, 32), np.full(3, 9), 16)
     result = replay(
         trace, policy="round-robin", destinations=2, profile=PLAIN, faults=[Fault("drain", 0, 0.05, 8.0)], warmup=0
@@ -66,7 +66,7 @@ def test_a_drained_destination_finishes_what_it_has_takes_nothing_new_and_keeps_
     assert result.latency_s[0] == pytest.approx(0.1 + 0.32 + 8 * 0.1)
 
 
-def test_a_slow_spell_stretches_the_iterations_that_start_in_it():
+def test_slow_fault_stretches_the_iterations_that_start_in_it():
     trace = arrivals([0.0], output=11)
     run = {"policy": "flat-lb", "destinations": 1, "profile": PLAIN}
     assert replay(trace, **run).latency_s[0] == pytest.approx(0.2 + 10 * 0.1)
@@ -78,7 +78,7 @@ def test_a_slow_spell_stretches_the_iterations_that_start_in_it():
     assert for_ever.latency_s[0] == pytest.approx(0.5 + 7 * 0.2)
 
 
-def test_a_key_whose_members_are_down_goes_to_its_backup_and_comes_home():
+def test_key_with_all_members_down_goes_to_its_backup_and_returns():
     table = build_table([1.0, 1.0, 1.0], destinations=3, q_cap=5.0, slots=3)
     home, backup = int(table.members_of(0)[0]), int(table.backup[0])
     trace = arrivals(np.arange(6.0) * 10)
@@ -127,7 +127,7 @@ def test_bad_faults_are_refused_by_field_and_value(make, message):
 def test_switches_need_a_plan_and_an_order():
     table = build_table([1.0], destinations=2, q_cap=9.0, slots=2)
     trace = arrivals([0.0])
-    with pytest.raises(ValueError, match="policy 'flat-lb' has no plan"):
+    with pytest.raises(ValueError, match="policy 'flat-lb' uses no table"):
         replay(trace, policy="flat-lb", destinations=2, profile=PLAIN, switches=[PlanSwitch(1.0, table)])
     with pytest.raises(ValueError, match="in order of time"):
         replay(
@@ -175,7 +175,7 @@ def test_with_any_faults_every_request_still_finishes_once_and_leaping_equals_st
         assert result.destination.tolist() == stepped.destination.tolist()
 
 
-def test_a_checkpoint_hears_of_progress_and_can_end_a_replay():
+def test_checkpoint_gets_the_progress_and_can_end_a_replay():
     trace = random_trace(1, 200_000, load=500.0)
     heard = []
     result = replay(trace, policy="preble", destinations=8, profile=small_profile(), checkpoint=heard.append)
@@ -198,7 +198,7 @@ def test_a_checkpoint_hears_of_progress_and_can_end_a_replay():
         replay(trace, policy="preble", destinations=8, profile=small_profile(), checkpoint=stop)
 
 
-def test_a_checkpoint_is_heard_while_an_overloaded_fleet_works_off_its_queues():
+def test_checkpoint_is_called_while_an_overloaded_fleet_drains_its_queues():
     trace = random_trace(1, 60_000, load=1e6)
     heard = []
     result = replay(trace, policy="flat-lb", destinations=2, profile=small_profile(), checkpoint=heard.append)

@@ -1,4 +1,4 @@
-"""Known constants are found again from what they generate; points that cannot tell one are refused by its name."""
+"""Fits recover known constants from generated points, and refuse points that do not determine a constant."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def constants(profile):
     st.floats(1e-9, 1e-6),
     st.integers(0, 1000),
 )
-def test_noise_free_points_give_the_constants_back(iteration, rate, sequence, context, seed):
+def test_points_without_noise_give_the_constants(iteration, rate, sequence, context, seed):
     truth = replace(
         BASE, iteration_s=iteration, prefill_tokens_per_s=rate, sequence_s=sequence, context_token_s=context
     )
@@ -63,7 +63,7 @@ def test_two_percent_noise_moves_the_constants_by_less_than_five_percent(seed):
     assert found.rms_error == pytest.approx(float(np.sqrt(np.mean(np.square(errors)))))
 
 
-def test_a_fitted_profile_says_what_it_was_fitted_to_and_keeps_the_rest():
+def test_fitted_profile_states_its_provenance_and_keeps_other_constants():
     found = fit(iterations(replace(BASE, iteration_s=0.01), 80), base=BASE, name="mine")
     assert (found.name, found.cache_tokens, found.serving) == ("mine", BASE.cache_tokens, BASE.serving)
     assert all(found.provenance[name].startswith("fitted: 80 points, rms error 0.00%") for name in TERMS)
@@ -71,7 +71,7 @@ def test_a_fitted_profile_says_what_it_was_fitted_to_and_keeps_the_rest():
     assert found.fingerprint() != BASE.fingerprint()
 
 
-def test_a_constant_that_its_error_drowns_is_said_to_be_as_good_as_zero():
+def test_constant_below_its_error_is_reported_as_possibly_zero():
     points = iterations(BASE, 12, seed=3, noise=0.05)
     found = fit([replace(p, context_tokens=100 * p.decodes + i) for i, p in enumerate(points)], base=BASE)
     told = [found.provenance[name] for name in ("sequence_s", "context_token_s")]
@@ -85,7 +85,7 @@ def test_rows_of_numbers_are_points_too():
     assert fit(rows, base=BASE) == fit(points, base=BASE)
 
 
-def test_work_that_costs_nothing_is_held_at_zero_and_said_so():
+def test_constant_without_cost_is_zero_and_reported():
     truth = replace(BASE, context_token_s=0.0)
     found = fit(iterations(truth, 300, noise=0.01), base=BASE)
     assert 0 <= found.context_token_s < 1e-9
@@ -104,7 +104,7 @@ def test_work_that_costs_nothing_is_held_at_zero_and_said_so():
         (lambda p: replace(p, seconds=0.01), "prefill_tokens_per_s cannot be told .* does not grow with"),
     ],
 )
-def test_points_that_cannot_tell_a_constant_are_refused_by_its_name(change, message):
+def test_points_that_do_not_determine_a_constant_are_refused_by_its_name(change, message):
     with pytest.raises(ValueError, match=message):
         fit([change(p) for p in iterations(BASE, 40)], base=BASE)
 
@@ -145,7 +145,7 @@ def slower(iteration, prefill):
 
 
 @pytest.mark.parametrize("scales", [(1.0, 1.0), (1.3, 0.7), (0.6, 1.5)])
-def test_the_scales_of_a_sweep_are_found_again(scales):
+def test_fit_recovers_the_scales_of_a_sweep(scales):
     points = sweep(slower(*scales))
     found = fit_sweep(points, base=SLOW, trace=TRACE, max_requests=600)
     assert (found.scales["iteration"], found.scales["prefill"]) == pytest.approx(scales, rel=0.02)
@@ -174,14 +174,14 @@ def test_equal_arguments_give_equal_fits_and_fit_returns_its_profile():
     assert fit(points, base=SLOW, trace=TRACE, max_requests=300) == first.profile
 
 
-def test_a_sweep_that_prefill_does_not_touch_cannot_tell_its_rate():
+def test_sweep_without_prefill_does_not_determine_its_rate():
     quick = EngineProfile("q", 20_000, 1e12, 0.005, 0.0002, 1e-7, max_batched_tokens=512, max_sequences=32)
     points = [SweepPoint(load, p.p99_s, p.p50_s) for load in (20.0, 60.0) for p in [sweep_point(SHORT, load, quick, 0)]]
     with pytest.raises(ValueError, match="prefill_tokens_per_s cannot be told from these points"):
         fit_sweep(points, base=quick, trace=TRACE, max_requests=300)
 
 
-def test_progress_is_told_and_may_stop_the_fit():
+def test_progress_is_reported_and_can_end_the_fit():
     class Enough(Exception):
         pass
 
@@ -204,8 +204,8 @@ def test_progress_is_told_and_may_stop_the_fit():
         ([SweepPoint(1.0, 1.0), SweepPoint(1.0, 2.0)], {}, "at least two loads"),
         ([SweepPoint(1.0, 1.0), SweepPoint(2.0, float("nan"))], {}, r"points\[1\].p99_s = nan"),
         ([SweepPoint(1.0, 1.0), SweepPoint(2.0, 1.0)], {"destinations": 10**6}, "100 are needed"),
-        ([SweepPoint(1.0, 1.0)], {"trace": None}, "trace: needed"),
-        (iterations(BASE, 10), {}, "trace: belongs to the points of a sweep"),
+        ([SweepPoint(1.0, 1.0)], {"trace": None}, "trace: required"),
+        (iterations(BASE, 10), {}, "trace: only for the points of a sweep"),
     ],
 )
 def test_bad_sweeps_are_refused(points, options, message):
@@ -234,12 +234,12 @@ def swept(*of_p99, p50=1.0):
     ],
     ids=["much slower", "much faster", "contradictory"],
 )
-def test_a_sweep_that_no_engine_near_the_base_gives_is_refused_with_what_it_looks_like(points, message):
+def test_sweep_far_from_the_base_profile_is_refused_with_both_latency_ranges(points, message):
     with pytest.raises(ValueError, match=message):
         fit_sweep(points, base=SLOW, trace=TRACE, max_requests=600)
 
 
-def test_iterations_that_the_equation_does_not_explain_are_refused():
+def test_iterations_far_from_the_equation_are_refused():
     rng = np.random.default_rng(3)
     points = [replace(p, seconds=float(p.seconds * np.exp(3 * rng.standard_normal()))) for p in iterations(BASE, 60)]
     with pytest.raises(ValueError, match=r"no constants explain them; .*rms.*is a column in another unit"):

@@ -1,4 +1,4 @@
-"""Each method puts the knee where it says, and says when the sweep did not bracket it."""
+"""Each method finds its knee, and reports a sweep that does not bracket it as censored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BEND = [1.0, 1.1, 1.2, 1.4, 6.0]
         ({"method": "chord"}, 4.0, None, "farthest below the chord of load and p99 (Kneedle; p99 rose above 2 x)"),
     ],
 )
-def test_methods_read_their_knee_from_one_curve(options, q_cap, censored, method):
+def test_each_method_finds_its_knee_on_one_curve(options, q_cap, censored, method):
     knee = find_knee(LOADS, BEND, **options)
     assert (knee.q_cap, knee.censored, knee.method) == (q_cap, censored, method)
     assert len(method) <= 120
@@ -91,7 +91,7 @@ def test_the_knee_is_a_load_of_the_sweep_and_everything_up_to_it_is_within_the_b
         (([2.0, 2.0], [1.0, 1.0]), r"load_rps\[1\] = 2.0: expected above the load before it"),
     ],
 )
-def test_points_that_are_no_sweep_are_refused_by_index_and_value(arguments, message):
+def test_points_that_are_not_a_sweep_are_refused_by_index_and_value(arguments, message):
     with pytest.raises(ValueError, match=message):
         find_knee(*arguments)
 

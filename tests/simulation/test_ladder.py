@@ -1,4 +1,4 @@
-"""Capacity from a ladder: only what every lower load supports, with its censoring."""
+"""Capacity from a ladder: a load counts only if every lower load passes; with its censoring."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_order_of_the_loads_does_not_matter():
         ([], [], 1.0, "at least one load"),
         ([1.0], [1.0, 2.0], 1.0, "p99: expected shape"),
         ([1.0, -2.0], [1.0, 2.0], 1.0, r"loads\[1\] = -2.0"),
-        ([2.0, 2.0], [1.0, 2.0], 1.0, "2.0 is there twice"),
+        ([2.0, 2.0], [1.0, 2.0], 1.0, "2.0 is given twice"),
         ([2.0], [1.0], 0.0, "slo_s = 0.0"),
     ],
 )
@@ -49,19 +49,19 @@ def test_bad_ladders_are_refused(loads, p99, slo, message):
     [
         ([1.0, 2.0, 9.0], False, 75.0),
         ([1.0, 9.0, 9.0], False, 45.0),
-        ([1.0, 9.0, 1.0], True, 45.0),  # a pass above a fail is not what is bracketed
+        ([1.0, 9.0, 1.0], True, 45.0),  # the bracket ends at the first failure
         ([1.0, 2.0, 3.0], False, None),
         ([9.0, 9.0, 9.0], False, None),
         ([1.0, 2.0, 3.0], True, 180.0),
         ([np.nan, 1.0, 1.0], True, 15.0),
     ],
 )
-def test_the_next_load_halves_the_bracket_and_follows_open_ends_only_when_asked(p99, extend, expected):
+def test_next_load_halves_the_bracket_and_extends_open_ends_only_on_request(p99, extend, expected):
     assert next_load([30, 60, 90], p99, 3.5, extend=extend) == expected
     assert next_load([90, 60, 30], p99[::-1], 3.5, extend=extend) == expected
 
 
-def test_halving_finds_the_capacity_and_ends_by_itself():
+def test_bisection_finds_the_capacity_and_ends():
     limit = 47.123
     loads = [10.0, 100.0]
     while (load := next_load(loads, [1.0 if x <= limit else 9.0 for x in loads], 3.5)) is not None:
@@ -71,6 +71,6 @@ def test_halving_finds_the_capacity_and_ends_by_itself():
     assert capacity(loads, [1.0 if x <= limit else 9.0 for x in loads], 3.5).value == 47.12
 
 
-def test_open_ends_are_followed_to_the_bounds_of_loads_and_no_further():
+def test_extension_stops_at_the_bounds_of_loads():
     assert next_load([1.5e-6], [9.0], 3.5, extend=True) is None
     assert next_load([6e7], [1.0], 3.5, extend=True) is None

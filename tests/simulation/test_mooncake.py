@@ -67,7 +67,7 @@ def test_round_robin_over_small_caches_finds_what_two_independent_simulators_fou
     assert result.hit_rate == pytest.approx(0.0588, abs=0.0004)
 
 
-def test_single_unlimited_cache_finds_what_the_trace_offers():
+def test_single_unlimited_cache_reaches_the_reuse_of_the_trace():
     result = replay(mooncake("conversation", 2), policy="flat-lb", destinations=1, profile=UNLIMITED)
     assert result.hit_rate == pytest.approx(0.3736, abs=0.0005)
 

@@ -1,4 +1,4 @@
-"""Every parameter of every policy changes what a replay gives, and what the policies promise of traffic holds."""
+"""Every parameter of every policy changes the replay, and the policies balance traffic as published."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_policies_without_parameters_have_none():
     assert {kind for kind in listed if fields(kind)} == set(CHANGES)
 
 
-def test_dualmap_moves_waiting_requests_to_where_they_are_served_sooner(crowded):
+def test_dualmap_moves_waiting_requests_that_are_served_sooner(crowded):
     run = {"destinations": 6, "profile": small_profile(200), "warmup": 0}
     slo = 0.5
     stay = replay(crowded, policy=DualMap(slo_s=slo, look_back=0), **run)
@@ -65,7 +65,7 @@ def test_dualmap_moves_waiting_requests_to_where_they_are_served_sooner(crowded)
     assert move.p(99) < stay.p(99)
 
 
-def test_dualmap_moves_keys_whose_two_hashes_meet_to_the_neighbour():
+def test_dualmap_uses_the_neighbour_when_both_hashes_have_one_owner():
     """A third of the keys of three destinations have both hashes on one; their waiting requests move all the same."""
     policy = DualMap(slo_s=0.3)  # B = .3 s x 150 tokens a second = 45 tokens
     points, owners = ring_points(3, policy.vnodes)
@@ -92,7 +92,7 @@ def test_dualmap_moves_keys_whose_two_hashes_meet_to_the_neighbour():
     assert move.latency_s[moved].mean() < stay.latency_s[moved].mean()
 
 
-def test_preble_does_not_count_what_a_request_finds_as_evicted_for_it():
+def test_preble_excludes_matched_blocks_from_the_eviction_cost():
     profile = EngineProfile("p", 64, 1000.0, 0.01)
     # 0 and 1 hold one prefix each, and both are full; the third request finds half of its prompt on 0.
     rows = [[1, 2, 50, 51], [3, 4, 52, 53], [1, 2, 60, 61], [3, 4, 70, 71], [1, 2, 80, 81]]
@@ -102,15 +102,15 @@ def test_preble_does_not_count_what_a_request_finds_as_evicted_for_it():
     assert result.cached_tokens.tolist() == [0, 0, 32, 32, 32]
 
 
-def test_preble_forgets_what_was_before_its_window():
+def test_preble_ignores_requests_before_its_window():
     trace = Trace(np.array([0.0, 50.0]), np.array([0, 1]), [[1, 2], [3, 4]], np.full(2, 32), np.ones(2, int), 16)
     run = {"destinations": 2, "profile": EngineProfile("p", 10_000, 1000.0, 0.01), "warmup": 0}
-    # What the first missed still counts as load on 0, or does not any more; ties go to the lower index.
+    # The misses of the first request count as load on 0 within the window only; ties go to the lower index.
     assert replay(trace, policy=Preble(window_s=60.0), **run).destination.tolist() == [0, 1]
     assert replay(trace, policy=Preble(window_s=40.0), **run).destination.tolist() == [0, 0]
 
 
-def test_preble_50_matches_what_was_sent_and_evicted_since():
+def test_preble_50_matches_prompts_that_were_evicted():
     # 0 takes a, then b, whose tail pushes a's blocks out of the cache; 1 takes c; then a comes again.
     rows = [[1, 2, 3, 4], list(range(10, 17)), [30, 31], [1, 2, 3, 4]]
     tokens = np.array([64, 112, 32, 64])
@@ -135,7 +135,7 @@ def test_leaping_takes_a_twentieth_of_the_iterations_at_256_output_tokens():
     np.testing.assert_allclose(leap.latency_s, step.latency_s, rtol=0, atol=1e-9)
 
 
-def test_strict_affinity_cannot_balance_one_heavy_client_and_replicas_can():
+def test_replicas_balance_one_heavy_client_and_strict_affinity_does_not():
     """ServeGen m-mid on 8 destinations: one client is 52% of the traffic, so max/mean cannot be below 4.18."""
     file = SERVEGEN / "language__m-mid.client_rates.csv.gz"
     if not file.exists():

@@ -1,4 +1,4 @@
-"""The compiled replay against the plain one, queueing theory, and what must hold for any trace."""
+"""The compiled replay against the plain one, queueing theory, and invariants of any trace."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_mean_wait_is_that_of_an_m_d_1_queue():
     assert (result.latency_s - service).mean() == pytest.approx(expected, rel=0.02)
 
 
-def test_oversize_request_is_refused_and_counted_and_the_rest_goes_on():
+def test_oversize_request_is_refused_and_counted_and_others_are_served():
     trace = Trace(
         np.arange(3.0), np.arange(3), [[1], list(range(10, 60)), [2]], np.array([4, 200, 4]), np.ones(3, int), 4
     )
@@ -146,7 +146,7 @@ def test_equal_seeds_give_equal_bits_and_another_seed_does_not():
     assert runs[0].latency_s.tobytes() != runs[2].latency_s.tobytes()
 
 
-def test_a_plan_beats_flat_lb_where_prefixes_are_shared_and_the_cache_is_small():
+def test_plan_has_more_hits_than_flat_lb_with_shared_prefixes_and_a_small_cache():
     trace = random_trace(1, 3000, load=20.0, keys=24)
     rates = np.bincount(trace.key) / trace.arrival_s[-1]
     table = build_table(rates, destinations=6, q_cap=5.0, slots=24)
@@ -157,7 +157,7 @@ def test_a_plan_beats_flat_lb_where_prefixes_are_shared_and_the_cache_is_small()
     assert planned.hit_rate > flat.hit_rate + 0.1
 
 
-def test_summary_leaves_the_warm_up_out_and_is_json():
+def test_summary_excludes_the_warm_up_and_is_json():
     trace = random_trace(2, 100)
     result = replay(trace, policy="hash", destinations=2, profile=small_profile(), warmup=0.3)
     figures = json.loads(json.dumps(result.summary(), allow_nan=False))
@@ -200,7 +200,7 @@ def test_bad_arguments_are_refused_by_name_and_value(change, message):
         replay(random_trace(1, 3), **args)
 
 
-def test_profiles_are_named_sourced_and_told_apart():
+def test_profiles_have_names_sources_and_distinct_fingerprints():
     assert set(PROFILES) == {
         "llama-3.3-70b-fp8-tp2-h100",
         "llama-3.3-70b-fp16-tp2-h100",
@@ -220,7 +220,7 @@ def test_profiles_are_named_sourced_and_told_apart():
         small_profile(iteration_s=-1.0)
 
 
-def test_the_youngest_is_preempted_when_blocks_run_out_and_still_finishes():
+def test_youngest_sequence_is_preempted_without_blocks_and_still_finishes():
     # Two prompts of 4 blocks in a cache of 10: both need 3 more blocks to generate 12 tokens.
     trace = Trace(np.zeros(2), np.arange(2), [[0, 1, 2, 3], [4, 5, 6, 7]], np.full(2, 16), np.full(2, 12), 4)
     profile = small_profile(40, max_batched_tokens=100)
@@ -232,7 +232,7 @@ def test_the_youngest_is_preempted_when_blocks_run_out_and_still_finishes():
     assert result.peak_blocks[0] == 10
 
 
-def test_profiles_travel_between_processes():
+def test_profiles_survive_pickling():
     flagship = PROFILES["llama-3.3-70b-fp8-tp2-h100"]
     copy = pickle.loads(pickle.dumps(flagship))
     assert copy == flagship
@@ -240,7 +240,7 @@ def test_profiles_travel_between_processes():
     assert hash(copy) == hash(flagship)
 
 
-def test_a_cache_below_one_block_refuses_everything_and_says_so():
+def test_cache_below_one_block_refuses_and_counts_every_request():
     result = replay(random_trace(1, 20), policy="hash", destinations=2, profile=small_profile(3))
     assert result.refused == 20
     assert result.summary()["requests"] == 0
@@ -269,7 +269,7 @@ def test_leaping_and_stepping_agree_where_arrivals_fall_on_boundaries_and_clocks
     assert leap.destination.tolist() == step.destination.tolist()
 
 
-def test_a_trace_that_was_pickled_replays_alike_without_being_compiled_for():
+def test_pickled_trace_gives_the_same_replay_without_a_new_compilation():
     trace = random_trace(3, 200)
     replay(trace, policy="sticky", destinations=3, profile=small_profile())
     compiled = len(run.signatures)
@@ -281,15 +281,15 @@ def test_a_trace_that_was_pickled_replays_alike_without_being_compiled_for():
     assert len(pickle.dumps(trace)) < 1.1 * (sum(a.nbytes for a in (trace.arrival_s, trace.key, *trace.blocks)) * 2)
 
 
-def test_what_is_kept_of_the_kernel_is_tied_to_the_version_of_all_its_source():
+def test_compiled_cache_of_the_kernel_depends_on_the_version_of_the_source():
     assert [cell.cell_contents for cell in run.py_func.__closure__] == [source_number()]
 
 
-def test_the_compiler_still_knows_the_option_that_spares_counting_references():
+def test_compiler_has_the_option_without_reference_counts():
     assert UNCOUNTED == {"_nrt": False}
 
 
-def test_offered_load_counts_what_is_refused_too():
+def test_offered_load_counts_refused_requests():
     trace = Trace(
         np.arange(10.0), np.arange(10), [[i] * 1 if i % 2 else list(range(50 * i, 50 * i + 50)) for i in range(10)],
         np.array([4 if i % 2 else 200 for i in range(10)]), np.ones(10, int), 4,
@@ -307,7 +307,7 @@ def test_offered_load_counts_what_is_refused_too():
         ({"block_tokens": 16.5}, "block_tokens = 16.5"),
     ],
 )
-def test_a_trace_refuses_what_would_overflow_or_be_cut(change, message):
+def test_trace_refuses_values_that_overflow_or_are_truncated(change, message):
     plain = {
         "arrival_s": [0.0], "key": [0], "blocks": [[1]], "prompt_tokens": [8], "output_tokens": [1], "block_tokens": 16,
     }  # fmt: skip

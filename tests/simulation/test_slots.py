@@ -34,11 +34,11 @@ def test_a_slot_keeps_the_last_sequence_and_the_last_token_is_always_computed():
 
 def test_a_request_goes_to_the_slot_that_shares_most_of_its_prompt():
     a, longer, other = [1, 2], [1, 2, 3], [1, 9, 9]
-    # `longer` continues a in its slot; `other` shares one block with it and goes there too: that is what is kept.
+    # `longer` continues a in its slot; `other` shares one block with it and goes there too, so one block is kept.
     assert serve([a, longer, other, longer]).cached_tokens.tolist() == [0, 8, 4, 4]
 
 
-def test_a_small_likeness_does_not_give_a_slot_away():
+def test_match_below_the_similarity_share_uses_the_oldest_slot():
     a, b = [1, 2, 3, 4], [1, 9, 8, 7]  # a quarter in common
     assert serve([a, b, a]).cached_tokens.tolist() == [0, 4, 4]
     # With a similarity of .3 it takes the empty slot, computes all of its prompt, and a's stays whole.
@@ -50,7 +50,7 @@ def test_a_running_slot_is_not_shared():
     assert serve([[1, 2], [1, 2]], gap=0.0, output=5).cached_tokens.tolist() == [0, 0]
 
 
-def test_what_does_not_fit_in_a_slot_is_refused():
+def test_request_larger_than_a_slot_is_refused():
     result = serve([[1] * 1, list(range(8))])  # 32 tokens of prompt and one of output; a slot holds 32
     assert result.refused == 1
     assert result.destination.tolist() == [0, -1]

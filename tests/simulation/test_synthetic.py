@@ -106,7 +106,7 @@ def test_equal_rates_go_to_the_lower_indices():
     assert set(make(np.ones(50), active_keys=10).key.tolist()) == set(range(10))
 
 
-def test_full_prefix_blocks_are_shared_by_the_key_and_all_else_is_each_requests_own():
+def test_requests_share_only_the_full_prefix_blocks_of_their_key():
     trace = make(prefix_tokens=Lengths(2_000, 0.5, 100, 9_000))
     seen_by, times = {}, {}
     for key, row in zip(trace.key.tolist(), rows_of(trace), strict=True):
@@ -149,7 +149,7 @@ def test_lengths_follow_their_distribution_and_bounds():
     assert (trace.output_tokens.min(), trace.output_tokens.max()) == (20, 300)
 
 
-def test_a_bare_number_is_the_median():
+def test_number_replaces_the_median():
     trace = make(prefix_tokens=50_000.0, active_keys=900, requests=9_000)
     assert np.median(trace.prompt_tokens) == pytest.approx(50_000, rel=0.2)
     assert make(suffix_tokens=1, prefix_tokens=1).prompt_tokens.min() >= 2
@@ -228,7 +228,7 @@ def test_tenants_come_from_the_seed_and_cover_all():
         synthetic_tenants(5, tenants=0, seed=1)
 
 
-def test_requests_without_blocks_get_them_from_the_prefix_of_their_key():
+def test_blocks_follow_from_the_prefix_length_of_the_key():
     blocks = blocks_from_lengths([0, 1, 0, 0], [100, 40, 64, 20], [70, 0], block_tokens=16)
     rows = [blocks.ids[a:b].tolist() for a, b in itertools.pairwise(blocks.offsets)]
     assert [len(row) for row in rows] == [7, 3, 4, 2]

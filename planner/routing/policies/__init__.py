@@ -1,4 +1,4 @@
-"""Dispatch policies, one file each; `POLICIES` is what the replay and the console choose from."""
+"""Dispatch policies, one file each; the replay and the console choose from `POLICIES`."""
 
 from __future__ import annotations
 

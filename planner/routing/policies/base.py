@@ -1,6 +1,6 @@
-"""What every dispatch policy offers: a name, its parameters, and a compiled rule over what a dispatcher can see.
+"""The interface of every dispatch policy: a name, parameters, and a compiled rule over the signals of a dispatcher.
 
-A new policy is one frozen dataclass in one file of this package; it is found by being there.
+A new policy is one frozen dataclass in one file of this package; `dispatch` finds and registers it.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ __all__ = [
     "quiet_signals",
 ]
 
-# Which destinations a rule looks at before it decides.
+# The destinations whose state a rule reads before it decides.
 NOTHING, CANDIDATES, EVERYTHING = 0, 1, 2
 
 
-# A call between compiled functions counts the references of every array that it hands over, which takes longer than
-# the rule itself. Nothing in a replay's kernels makes or keeps an array, so they are compiled without.
-# The option is private: where the compiler has it no more, the same code runs and is slower.
+# A call between compiled functions counts the references of every array argument, which takes longer than the rule
+# itself. The kernels of a replay create and keep no arrays, so they are compiled without these counts. The option is
+# private: with a compiler that lacks it, the same code runs and is slower.
 UNCOUNTED: dict[str, Any] = {"_nrt": False} if hasattr(CPUTargetOptions, "_nrt") else {}
-# Rules are called by compiled code alone.
+# Only compiled code calls rules.
 _RULE: dict[str, Any] = {**UNCOUNTED, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 compiled = njit(**_RULE)
 
 
-Index = Any  # plain ints and array elements are one to the compiler
+Index = Any  # the compiler treats plain ints and array elements alike
 
 
 class KeySpace(NamedTuple):
-    """The distinct keys of a trace; dense number u stands for key index ``indices[u]``."""
+    """The distinct keys of a trace; dense number u is key index ``indices[u]``."""
 
     indices: NDArray[np.int64]  # [U], ascending
     hashes: NDArray[np.uint64]  # [U], see planner.routing.hashing.key_hashes
 
 
 class Costs(NamedTuple):
-    """What a policy may know of the engines: seconds, of one destination, and the mean lengths of requests."""
+    """Facts about the engines that a policy may use: times of one destination in seconds, mean lengths in tokens."""
 
     prefill_token_s: float
     iteration_s: float
@@ -69,20 +69,20 @@ class Costs(NamedTuple):
 
 
 class DispatchTables(NamedTuple):
-    """What the compiled rules read. A policy fills the arrays it needs and leaves the others empty."""
+    """Input of the compiled rules. A policy fills the arrays that it needs; the others stay empty."""
 
     code: int
     looks: int
     needs_cache: bool
     window_s: float  # above 0: the rule reads known, missed, served and evicted
-    look_back: int  # above 0: requests that wait at two overloaded candidates are moved, up to so many of each
+    look_back: int  # above 0: at two overloaded candidates, up to so many waiting requests of each may move
     budget_tokens: float  # pending tokens beyond which a candidate is overloaded
-    within_s: float  # time to first token that a move has to keep
+    within_s: float  # highest time to first token after a move, seconds
     parameters: NDArray[np.float64]
     start: NDArray[np.int32]  # [U] place on the ring, or the destination itself where there is no ring
     second: NDArray[np.int32]  # [U] the other place
     ring: NDArray[np.int32]  # destination of each point
-    row: NDArray[np.int64]  # [T, U] row of each key in the T tables taken together, -1 for a cold key
+    row: NDArray[np.int64]  # [T, U] row of each key in the concatenated T tables, -1 for a cold key
     offsets: NDArray[np.int64]  # [A + 1] as in RoutingTable, over all tables
     members: NDArray[np.int32]  # [sum k] as in RoutingTable
     backup: NDArray[np.int32]  # [A] -1: none
@@ -90,14 +90,14 @@ class DispatchTables(NamedTuple):
 
 
 class Signals(NamedTuple):
-    """What a dispatcher sees when it decides."""
+    """State that a dispatcher sees when it decides."""
 
     outstanding: NDArray[np.int64]  # [R] requests sent and not finished
     pending: NDArray[np.int64]  # [R] prompt tokens sent, not cached and not prefilled; where ``needs_cache``
     is_open: NDArray[np.uint8]  # [R] whether it takes requests
-    open: NDArray[np.int64]  # [R] the first ``counts[0]`` are those that do, ascending
+    open: NDArray[np.int64]  # [R] the first ``counts[0]`` are the open destinations, ascending
     counts: NDArray[np.int64]  # [2] open destinations; candidates
-    candidates: NDArray[np.int64]  # [R, at least 2] the first ``counts[1]`` are those of this request
+    candidates: NDArray[np.int64]  # [R, at least 2] the first ``counts[1]`` are the candidates of this request
     request: NDArray[np.int64]  # [2] number in order of dispatch; prompt tokens
     matched: NDArray[np.int64]  # [R] tokens of the prompt that each candidate has cached; where ``needs_cache``
     known: NDArray[np.int64]  # [R] the same by the requests of the window, evicted or not; with a window
@@ -107,7 +107,7 @@ class Signals(NamedTuple):
 
 
 def quiet_signals(destinations: int) -> Signals:
-    """Signals of a fleet that is wholly up and has nothing to do."""
+    """Return the signals of an idle fleet with all destinations up."""
 
     def zeros(length: int = destinations) -> NDArray[np.int64]:
         return np.zeros(length, dtype=np.int64)
@@ -133,7 +133,19 @@ Rule = Callable[[DispatchTables, Signals, int, NDArray[np.uint64]], Any]
 
 @compiled
 def draw_two(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np.uint64]) -> None:
-    """Make two distinct open destinations, drawn at random, the candidates (one where only one is open)."""
+    """Make two distinct open destinations, drawn at random, the candidates (one where only one is open).
+
+    Parameters
+    ----------
+    tables : DispatchTables
+        Arrays of the policy; not used.
+    signals : Signals
+        State of the fleet; the candidates change in place.
+    key : int
+        Dense number of the key; not used.
+    rng : uint64[1]
+        State of the random numbers; changes in place.
+    """
     fleet = signals.counts[0]
     first = next_random(rng, fleet)
     signals.candidates[0] = signals.open[first]
@@ -146,7 +158,24 @@ def draw_two(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np
 
 @compiled
 def fewest_outstanding(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np.uint64]) -> Index:
-    """Return the candidate with fewest outstanding; on a tie the first of them."""
+    """Return the candidate with fewest outstanding requests; on a tie the first of them.
+
+    Parameters
+    ----------
+    tables : DispatchTables
+        Arrays of the policy; not used.
+    signals : Signals
+        State of the fleet, its candidates included.
+    key : int
+        Dense number of the key; not used.
+    rng : uint64[1]
+        State of the random numbers; not used.
+
+    Returns
+    -------
+    int
+        Index of the destination.
+    """
     best = signals.candidates[0]
     for at in range(1, signals.counts[1]):
         if signals.outstanding[signals.candidates[at]] < signals.outstanding[best]:
@@ -162,16 +191,19 @@ class Policy(ABC):
     name : str
         Registry name.
     looks : int
-        NOTHING, CANDIDATES (those that ``propose`` names) or EVERYTHING: what has to be up to date for the rule.
+        Destinations whose state must be current for the rule: NOTHING, CANDIDATES (as ``propose`` names them) or
+        EVERYTHING.
     needs_cache : bool
-        Whether it reads ``matched`` and ``pending``.
+        Whether the rule reads ``matched`` and ``pending``.
     needs_table : bool
         Whether a routing table must be given.
     rank : int
-        Place in the registry: the source's six first, then references.
+        Place in the registry: the six policies of the paper first, then references.
+    code : int
+        Number of the class in the compiled switch. `dispatch` sets it when it registers the class.
     rule, propose : compiled functions of (tables, signals, key, rng)
-        The destination of a request, at least one being open; and its candidates, written into the signals, for
-        policies that look at candidates.
+        ``rule`` returns the destination of a request; at least one destination is open. ``propose`` writes the
+        candidates into the signals, for policies with ``looks = CANDIDATES``.
     variants : tuple of Policy
         Instances in the registry.
     """
@@ -181,15 +213,15 @@ class Policy(ABC):
     needs_cache: ClassVar[bool] = False
     needs_table: ClassVar[bool] = False
     rank: ClassVar[int] = 9
+    code: ClassVar[int]
     rule: ClassVar[Rule]
     propose: ClassVar[Rule]
 
     @classmethod
     def variants(cls) -> tuple[Policy, ...]:
-        """Return the instances that the registry lists: one with the defaults, and named variants."""
+        """Return the instances of the registry: one with the defaults, and named variants."""
         return (cls(),)
 
-    @abstractmethod
     def prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
     ) -> DispatchTables:
@@ -197,14 +229,32 @@ class Policy(ABC):
 
         Parameters
         ----------
+        keys : KeySpace
+            The distinct keys of the trace and their hashes.
+        destinations : int
+            R.
         tables : sequence of RoutingTable
-            The plan, and those that follow it when plans are switched.
+            The table in force at the start, then the tables of later switches; empty without a plan.
+        costs : Costs
+            Facts about the engines.
+
+        Returns
+        -------
+        DispatchTables
+            Input of the compiled rules.
 
         Raises
         ------
         ValueError
             When a needed table is missing or is for another number of destinations.
         """
+        return self._prepare(keys, destinations, tables, costs)
+
+    @abstractmethod
+    def _prepare(
+        self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
+    ) -> DispatchTables:
+        """Do the work of `prepare` for this policy."""
 
     def _tables(
         self,
@@ -223,18 +273,18 @@ class Policy(ABC):
         backup: NDArray[np.int32] | None = None,
     ) -> DispatchTables:
         if look_back and (self.looks != CANDIDATES or not self.needs_cache):
-            raise ValueError(f"policy {self.name!r}: moves need candidates and a sight of their caches")
+            raise ValueError(f"policy {self.name!r}: moves need candidates and the state of their caches")
         if window_s > 0 and (self.looks != EVERYTHING or not self.needs_cache):
-            raise ValueError(f"policy {self.name!r}: a window needs a sight of every cache")
+            raise ValueError(f"policy {self.name!r}: a window needs the state of every cache")
         if self.needs_cache and self.looks == NOTHING:
-            raise ValueError(f"policy {self.name!r}: it needs the caches and looks at nothing")
+            raise ValueError(f"policy {self.name!r}: needs_cache requires looks = CANDIDATES or EVERYTHING")
 
         def plain(array: NDArray[Any] | None, dtype: type) -> NDArray[Any]:
-            # Copies: the arrays of a table are read-only, which is another type to the compiled kernel.
+            # A copy: the arrays of a table are read-only, which is another type for the compiled kernel.
             return np.empty(0, dtype=dtype) if array is None else np.array(array, dtype=dtype)
 
         return DispatchTables(
-            code=_code_of(type(self)),
+            code=self._registered_code(),
             looks=self.looks,
             needs_cache=self.needs_cache,
             window_s=float(window_s),
@@ -252,10 +302,9 @@ class Policy(ABC):
             live=np.zeros(1, dtype=np.int64),
         )
 
-
-def _code_of(kind: type[Policy]) -> int:
-    from planner.routing.policies.dispatch import RULES  # it imports every policy, and they this module
-
-    if kind not in RULES:
-        raise ValueError(f"policy {kind.__name__}: its class has to be in a file of planner.routing.policies")
-    return RULES.index(kind)
+    def _registered_code(self) -> int:
+        """Return the code that the registry gave to this class; a subclass does not inherit it."""
+        code = vars(type(self)).get("code")
+        if code is None:
+            raise ValueError(f"policy {type(self).__name__}: its class must be in a file of planner.routing.policies")
+        return int(code)

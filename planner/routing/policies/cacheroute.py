@@ -1,4 +1,4 @@
-"""CacheRoute: admitted keys go by the plan, the rest by power of two choices."""
+"""CacheRoute: admitted keys follow the plan, all other keys the power of two choices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CacheRoute"]
 
 @compiled
 def _members(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np.uint64]) -> None:
-    """The open members of T(b), ascending; with none left its backup; for a cold key two drawn at random."""
+    """Propose the open members of T(b), ascending; without any the backup; for a cold key two drawn at random."""
     signals.counts[1] = 0
     row = tables.row[tables.live[0], key]
     if row >= 0:
@@ -46,8 +46,8 @@ def _members(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np
 class CacheRoute(Policy):
     """An admitted key goes to the member of T(b) with fewest outstanding (ties: lower index), others as in Flat-LB.
 
-    A key whose members are all down goes to its planned backup, and as in Flat-LB where that is down too.
-    Source: Algorithm 1, dispatch (arXiv 2608.19677). No parameters: the routing table holds them.
+    When all members of a key are down, the key goes to its planned backup; when that is down too, as in Flat-LB.
+    Source: Algorithm 1, dispatch (arXiv 2608.19677). No parameters beside the routing table.
     """
 
     name = "cacheroute"
@@ -57,7 +57,7 @@ class CacheRoute(Policy):
     propose = staticmethod(_members)
     rule = staticmethod(fewest_outstanding)
 
-    def prepare(
+    def _prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
     ) -> DispatchTables:
         if not tables:
@@ -67,7 +67,7 @@ class CacheRoute(Policy):
             if table.destinations != destinations:
                 raise ValueError(f"table: planned for {table.destinations} destinations, replayed on {destinations}")
             row = np.full(len(keys.indices), -1, dtype=np.int64)
-            known = keys.indices < table.keys  # a key that the plan never saw is cold
+            known = keys.indices < table.keys  # a key that is not in the plan is cold
             row[known] = table.row[keys.indices[known]]
             rows.append(np.where(row >= 0, row + rows_before, -1))
             offsets.append(table.offsets[1:] + members_before)

@@ -32,9 +32,9 @@ def _first_within_bound(tables: DispatchTables, signals: Signals, key: int, rng:
 
 @dataclass(frozen=True)
 class CHWBL(Policy):
-    """Clockwise from the key's hash to the first with ``outstanding <= load_factor * (sum + 1) / n``.
+    """Go clockwise from the hash of the key to the first with ``outstanding <= load_factor * (sum + 1) / n``.
 
-    When none passes, the first on the ring. ``n`` counts the destinations that are up.
+    When no destination passes, take the first on the ring. ``n`` counts the destinations that are up.
     Source: Mirrokni, Thorup, Zadimoghaddam, *Consistent hashing with bounded loads*, SODA 2018; the bound and the
     defaults are those of KubeAI's prefix-hash load balancer.
 
@@ -43,7 +43,7 @@ class CHWBL(Policy):
     vnodes : int
         Points of each destination on the ring, default 256.
     load_factor : float
-        How far above the mean a destination may be, from 1; default 1.25.
+        Highest outstanding requests of a destination in units of the mean, from 1; default 1.25.
     """
 
     vnodes: int = 256
@@ -59,7 +59,7 @@ class CHWBL(Policy):
         if positive("load_factor", self.load_factor) < 1:
             raise ValueError(f"load_factor = {self.load_factor}: expected at least 1")
 
-    def prepare(
+    def _prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
     ) -> DispatchTables:
         points, owners = ring_points(destinations, self.vnodes)

@@ -19,7 +19,7 @@ __all__ = ["DualMap"]
 
 @compiled
 def _two_hashed(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np.uint64]) -> None:
-    """The owners of the key's two hashes; where they are one, the second gives way to its neighbour."""
+    """Propose the owners of both hashes of the key; where they are equal, the second moves to its neighbour."""
     first = tables.ring[clockwise(tables, signals, tables.start[key])]
     signals.candidates[0] = first
     signals.counts[1] = 1
@@ -48,22 +48,22 @@ def _longer_prefix(tables: DispatchTables, signals: Signals, key: int, rng: NDAr
 
 @dataclass(frozen=True)
 class DualMap(Policy):
-    """Of two hashed candidates the one with the longer cached prefix, unless it has too much to prefill.
+    """Of two hashed candidates take the one with the longer cached prefix, unless it has too much to prefill.
 
-    Too much is B = the prompt tokens that the engine prefills within the objective; then the less loaded of the two
-    (fewer pending prefill tokens, then fewer outstanding, then the first hash). Equal prefixes: the less loaded.
-    When both are beyond B, requests that wait in their queues are moved once to their other candidate, where that
-    lowers their time to first token and keeps it inside the objective.
-    Source: DualMap (arXiv 2602.06502), as its authors describe it; not their code.
+    The limit B is the number of prompt tokens that the engine prefills within the objective. A candidate beyond B
+    loses to the less loaded one (fewer pending prefill tokens, then fewer outstanding, then the first hash). Equal
+    prefixes: the less loaded. When both are beyond B, requests in their queues move once to their other candidate,
+    where that lowers their time to first token and keeps it within the objective.
+    Source: DualMap (arXiv 2602.06502), as the paper describes it; not the authors' code.
 
     Parameters
     ----------
     slo_s : float
-        Objective for the time to first token that B is computed from, in seconds; default 3.5.
+        Objective for the time to first token, in seconds, from which B follows; default 3.5.
     vnodes : int
         Points of each destination on the ring, default 160.
     look_back : int
-        Waiting requests of each queue that are looked at for a move, from its head; 0 moves none; default 64.
+        Waiting requests of each queue that are examined for a move, from its head; 0 for no moves; default 64.
     """
 
     slo_s: float = 3.5
@@ -83,7 +83,7 @@ class DualMap(Policy):
         if whole("look_back", self.look_back, 0) > 10_000:
             raise ValueError(f"look_back = {self.look_back}: expected at most 10000")
 
-    def prepare(
+    def _prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
     ) -> DispatchTables:
         points, owners = ring_points(destinations, self.vnodes)

@@ -21,7 +21,7 @@ __all__ = ["FlatLB"]
 
 @dataclass(frozen=True)
 class FlatLB(Policy):
-    """Two distinct destinations drawn at random, the one with fewer outstanding requests; ties to the first drawn.
+    """Of two distinct destinations drawn at random, take the one with fewer outstanding requests; ties: the first.
 
     Source: Mitzenmacher, *The power of two choices in randomized load balancing*, IEEE TPDS 2001; the
     baseline and the cold path of CacheRoute (arXiv 2608.19677). No parameters.
@@ -33,7 +33,7 @@ class FlatLB(Policy):
     propose = staticmethod(draw_two)
     rule = staticmethod(fewest_outstanding)
 
-    def prepare(
+    def _prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
     ) -> DispatchTables:
         return self._tables()

@@ -1,4 +1,4 @@
-"""Preble's E2: exploit a cached prefix, or explore where the whole cost is least."""
+"""Preble E2: exploit a cached prefix, or explore for the least total cost."""
 
 from __future__ import annotations
 
@@ -56,19 +56,21 @@ def _exploit_or_explore(tables: DispatchTables, signals: Signals, key: int, rng:
 
 @dataclass(frozen=True)
 class Preble(Policy):
-    """Exploit: to the holder of the longest cached prefix when more of the prompt is cached than not, of several to
-    the one of least cost. Explore otherwise: to the destination of least cost ``L + M + P`` in seconds.
+    """Preble E2: exploit the longest cached prefix, or explore for the least total cost.
 
-    L is the prefill time of the tokens that the requests of the last ``window_s`` missed there, and the decode time
-    of its running requests; M the prefill time of what it would have to evict, weighted with the share of the
-    window's requests there that hold it (what no other request can hit weighs nothing); P the prefill time of the
-    tokens missed there. While the heaviest L is beyond ``rebalance`` x the lightest, requests that would exploit the
-    heaviest go to the lightest.
-    Ties go to the lower index. Decode time of the running requests: the workload's mean output tokens x the time of
-    an iteration that decodes them all at the workload's mean context.
-    Source: Srivatsa et al., *Preble* (arXiv 2407.00023), E2 as the paper states it. The variant ``preble-50``
-    exploits as the published code does: on a match of more than half of the prompt with what the window's requests
-    left, whether the engine still holds it or not.
+    Exploit when more than half of the prompt is cached: take the holder of the longest cached prefix, of several
+    holders the one of least cost. Explore otherwise: take the destination of least cost ``L + M + P`` in seconds.
+
+    L is the prefill time of the tokens that the requests of the last ``window_s`` missed there, plus the decode time of
+    its running requests. M is the prefill time of the blocks that it would have to evict, weighted with the share of
+    the window's requests there that hold them (a block that no other request can hit has weight 0). P is the prefill
+    time of the tokens missed there. While the heaviest L exceeds ``rebalance`` x the lightest, requests that would
+    exploit the heaviest go to the lightest. Ties go to the lower index. Decode time of the running requests: the mean
+    output tokens of the workload x the time of an iteration that decodes them all at the mean context of the workload.
+
+    Source: Srivatsa et al., *Preble* (arXiv 2407.00023), E2 as the paper states it. The variant ``preble-50`` exploits
+    as the published code does: on a match of more than half of the prompt with the prompts of the window's requests,
+    whether or not the engine still holds it.
 
     Parameters
     ----------
@@ -79,7 +81,7 @@ class Preble(Policy):
     rebalance : float
         At least 1; default 1.5.
     by_history : bool
-        Match against the window's requests instead of the caches.
+        Match against the requests of the window instead of the caches.
     """
 
     window_s: float = 180.0
@@ -99,6 +101,7 @@ class Preble(Policy):
 
     @classmethod
     def variants(cls) -> tuple[Policy, ...]:
+        """Return the rule of the paper and that of the published code."""
         return cls(), cls(by_history=True)
 
     def __post_init__(self) -> None:
@@ -108,7 +111,7 @@ class Preble(Policy):
         if positive("rebalance", self.rebalance) < 1:
             raise ValueError(f"rebalance = {self.rebalance}: expected at least 1")
 
-    def prepare(
+    def _prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
     ) -> DispatchTables:
         own = costs.sequence_s + costs.context_token_s * (costs.mean_prompt + costs.mean_output / 2)

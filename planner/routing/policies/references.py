@@ -1,4 +1,4 @@
-"""References that bound a replay: round robin, random, least outstanding, and a plain hash of the key."""
+"""Reference policies: round robin, random, least outstanding, and a plain hash of the key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _hashed(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[np.
 
 @dataclass(frozen=True)
 class _Reference(Policy):
-    def prepare(
+    def _prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
     ) -> DispatchTables:
         return self._tables()
@@ -52,7 +52,7 @@ class _Reference(Policy):
 
 @dataclass(frozen=True)
 class RoundRobin(_Reference):
-    """Request i goes to the i-th, modulo their number, of the destinations that are up. No parameters."""
+    """Send request i to the i-th open destination, modulo their number. No parameters."""
 
     name = "round-robin"
     rule = staticmethod(_next_in_turn)
@@ -60,7 +60,7 @@ class RoundRobin(_Reference):
 
 @dataclass(frozen=True)
 class Random(_Reference):
-    """Any destination with equal chance. No parameters."""
+    """Send each request to any open destination with equal chance. No parameters."""
 
     name = "random"
     rule = staticmethod(_any)
@@ -68,7 +68,7 @@ class Random(_Reference):
 
 @dataclass(frozen=True)
 class LeastOutstanding(_Reference):
-    """The destination with fewest outstanding requests of all; ties to the lower index. No parameters."""
+    """Send each request to the destination with fewest outstanding requests; ties: the lower index. No parameters."""
 
     name = "least-outstanding"
     looks = EVERYTHING
@@ -77,12 +77,12 @@ class LeastOutstanding(_Reference):
 
 @dataclass(frozen=True)
 class HashMod(Policy):
-    """The key's 64-bit hash mod R: strict affinity with no ring; the next one up when that is down. No parameters."""
+    """Send each key to its 64-bit hash mod R, strict affinity; when that is down, to the next open. No parameters."""
 
     name = "hash"
     rule = staticmethod(_hashed)
 
-    def prepare(
+    def _prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
     ) -> DispatchTables:
         return self._tables(start=(keys.hashes % np.uint64(destinations)).astype(np.int64))

@@ -13,7 +13,7 @@ __all__ = ["check_vnodes", "clockwise", "ring_owners", "ring_places", "ring_poin
 
 
 def check_vnodes(vnodes: int) -> int:
-    """Return the points of a destination on a ring, from 1 to 10,000; a ``ValueError`` for others."""
+    """Return the points of a destination on a ring, from 1 to 10,000; raise ``ValueError`` for other numbers."""
     if whole("vnodes", vnodes, 1) > 10_000:
         raise ValueError(f"vnodes = {vnodes}: expected at most 10000")
     return vnodes
@@ -22,8 +22,7 @@ def check_vnodes(vnodes: int) -> int:
 def ring_points(destinations: int, vnodes: int) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
     """Return the points of a hash ring in ascending order and the destination of each.
 
-    A point depends on its destination and vnode number alone, so adding a destination moves only the keys
-    that the new one takes.
+    A point depends only on its destination and vnode number: a new destination moves only the keys that it takes.
     """
     owner = np.repeat(np.arange(destinations, dtype=np.int64), vnodes)
     vnode = np.tile(np.arange(vnodes, dtype=np.int64), destinations)
@@ -38,14 +37,42 @@ def ring_places(hashes: NDArray[np.uint64], points: NDArray[np.uint64]) -> NDArr
 
 
 def ring_owners(hashes: NDArray[np.uint64], destinations: int, vnodes: int) -> NDArray[np.int32]:
-    """Return the destination of each key hash: the owner of the first point clockwise; int32[len(hashes)]."""
+    """Return the destination of each key hash: the owner of the first point clockwise.
+
+    Parameters
+    ----------
+    hashes : uint64[n]
+        Hash of each key.
+    destinations, vnodes : int
+        R, and the points of each destination on the ring.
+
+    Returns
+    -------
+    int32[n]
+        Destination of each hash.
+    """
     points, owners = ring_points(destinations, vnodes)
     return owners[ring_places(hashes, points)]
 
 
 @compiled
 def clockwise(tables: DispatchTables, signals: Signals, place: int) -> int:
-    """Return the place of the first open destination at or clockwise of a place."""
+    """Return the place of the first open destination at or clockwise of a place.
+
+    Parameters
+    ----------
+    tables : DispatchTables
+        Holds the ring.
+    signals : Signals
+        Open destinations; at least one.
+    place : int
+        Index into the ring.
+
+    Returns
+    -------
+    int
+        Index into the ring.
+    """
     while not signals.is_open[tables.ring[place]]:
         place += 1
         if place == len(tables.ring):

@@ -22,7 +22,7 @@ def _successor(tables: DispatchTables, signals: Signals, key: int, rng: NDArray[
 
 @dataclass(frozen=True)
 class Sticky(Policy):
-    """The clockwise successor of the key's hash on a ring of virtual nodes; of those that are up.
+    """Send each key to the first open destination clockwise of its hash on a ring of virtual nodes.
 
     Source: Karger et al., *Consistent hashing and random trees*, STOC 1997.
 
@@ -41,7 +41,7 @@ class Sticky(Policy):
     def __post_init__(self) -> None:
         check_vnodes(self.vnodes)
 
-    def prepare(
+    def _prepare(
         self, keys: KeySpace, destinations: int, tables: Sequence[RoutingTable], costs: Costs
     ) -> DispatchTables:
         points, owners = ring_points(destinations, self.vnodes)

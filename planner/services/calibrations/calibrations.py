@@ -20,7 +20,7 @@ from planner.services.fleets.engines import engine_of
 from planner.services.jobs import jobs, kinds
 from planner.services.workloads import traces
 from planner.simulation import calibrate
-from planner.simulation.calibration import DEFAULT_LOADS, MOST_TRIALS
+from planner.simulation.calibration import DEFAULT_LOADS, MAX_TRIALS
 from planner.simulation.knee import find_knee
 
 MAX_LOADS = 50
@@ -140,7 +140,7 @@ def order_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **
         fleet=fleet,
         kind=Job.Kind.CALIBRATE,
         subject_id=workload.pk,
-        total=len(order["loads"] or range(DEFAULT_LOADS)) + MOST_TRIALS,
+        total=len(order["loads"] or range(DEFAULT_LOADS)) + MAX_TRIALS,
         payload=order,
     )
     record_event("calibration.ordered", acting_user=acting_user, fleet=fleet, subject=job, after=order)
@@ -159,7 +159,7 @@ def run_calibration(job: Job) -> None:
 
     def tell(what: str, done: int) -> None:
         text = (
-            f"{done} of {loads} loads" if what == "loads" else f"{loads} loads; W: {done} trials, {MOST_TRIALS} at most"
+            f"{done} of {loads} loads" if what == "loads" else f"{loads} loads; W: {done} trials, {MAX_TRIALS} at most"
         )
         if not jobs.progress(job, done if what == "loads" else loads + done, text):
             raise Stopped

@@ -18,7 +18,7 @@ from planner.services.fleets.engines import engine_of, stored_profile
 from planner.services.jobs import jobs, kinds
 from planner.services.workloads import traces
 from planner.simulation import PROFILES, IterationPoint, SweepPoint
-from planner.simulation.fit import MOST_EVALUATIONS, Fit, fit_iterations, fit_sweep
+from planner.simulation.fit import MAX_EVALUATIONS, Fit, fit_iterations, fit_sweep
 
 MAX_NAME_CHARS = 80
 # What the engine is does not change with what is known of its speed.
@@ -85,7 +85,7 @@ def order_fit(*, acting_user: User, calibration: Calibration, name: str, workloa
         fleet=calibration.fleet,
         kind=Job.Kind.FIT,
         subject_id=calibration.pk,
-        total=MOST_EVALUATIONS + 3,
+        total=MAX_EVALUATIONS + 3,
         payload=order,
     )
     after = {"calibration": calibration.pk, **order}

@@ -35,7 +35,8 @@ def break_glass_page(request: HttpRequest, slug: str) -> HttpResponse:
         def call(data: dict[str, Any]) -> str:
             row = open_break_glass(acting_user=person(request), fleet=fleet, **data)
             messages.warning(
-                request, f"Break-glass is open until {row.expires_at:%H:%M} UTC. Everything you do is recorded and reviewed."
+                request,
+                f"Break-glass is open until {row.expires_at:%H:%M} UTC. Everything you do is recorded and reviewed.",
             )
             return _address(slug)
 

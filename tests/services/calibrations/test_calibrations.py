@@ -13,7 +13,7 @@ from planner.services.fleets import fleets
 from planner.services.fleets.destinations import add_destinations
 from planner.services.jobs import jobs
 from planner.services.jobs.cancellation import cancel_job
-from planner.simulation.calibration import DEFAULT_LOADS, MOST_TRIALS
+from planner.simulation.calibration import DEFAULT_LOADS, MAX_TRIALS
 from planner.tasks import run_job
 from tests import factories as make
 
@@ -33,7 +33,7 @@ def order(cast, fleet, workload, **options):
 
 def test_an_ordered_calibration_is_the_one_that_is_computed_at_once(cast, fleet, workload):
     job = order(cast, fleet, workload, margin=0.7)
-    assert (job.kind, job.subject_id, job.total) == (Job.Kind.CALIBRATE, workload.pk, len(LOADS) + MOST_TRIALS)
+    assert (job.kind, job.subject_id, job.total) == (Job.Kind.CALIBRATE, workload.pk, len(LOADS) + MAX_TRIALS)
     assert open_calibration(workload) == job
     run_job(job.pk)
     job.refresh_from_db()
@@ -55,12 +55,12 @@ def test_progress_tells_loads_and_trials_of_w(cast, fleet, workload, monkeypatch
     job = order(cast, fleet, workload)
     run_job(job.pk)
     assert told[:4] == [(0, "0 of 3 loads"), (1, "1 of 3 loads"), (2, "2 of 3 loads"), (3, "3 of 3 loads")]
-    assert told[5] == (4, f"3 loads; W: 1 trials, {MOST_TRIALS} at most")
+    assert told[5] == (4, f"3 loads; W: 1 trials, {MAX_TRIALS} at most")
     assert max(done for done, _ in told) <= job.total
 
 
 def test_without_loads_the_job_counts_the_default_sweep(cast, fleet, workload):
-    assert order(cast, fleet, workload, loads=None).total == DEFAULT_LOADS + MOST_TRIALS
+    assert order(cast, fleet, workload, loads=None).total == DEFAULT_LOADS + MAX_TRIALS
 
 
 def test_a_calibration_that_is_delivered_twice_is_stored_once(cast, fleet, workload):

@@ -66,7 +66,7 @@ def test_a_measured_sweep_is_imported_and_printed(cast, fleet, csv):
     [
         ("load_rps,p99_s\n1,NaN\n", ["--slots-measured", "1"], r"sweep\.csv, row 2, p99_s: NaN is not finite"),
         (SWEEP, [], "say how many warm prefixes were kept"),
-        (SWEEP, ["--slots-measured", "1", "--strict"], "Strict import repairs nothing"),
+        (SWEEP, ["--slots-measured", "1", "--strict"], "A strict import allows no repair"),
         (SWEEP, ["--slots-measured", "1", "--q-cap", "3"], "Give one of the two"),
         (None, ["--from-csv", "/nowhere.csv"], "nowhere.csv: No such file"),
         (None, ["--slots-measured", "1"], "belongs to --from-csv"),
