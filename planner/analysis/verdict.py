@@ -104,7 +104,7 @@ class LoadFigures(Record):
     redispatched: int = 0
 
     def mean(self, name: str) -> MeanOfSeeds | None:
-        """The mean of a figure by its name."""
+        """Return the mean of a figure by its name."""
         found: MeanOfSeeds | None = getattr(self, name)
         return found
 
@@ -143,7 +143,7 @@ class Comparison(Record):
     capacity_steps: Difference = Difference(mean=None)
 
     def rows(self, name: str) -> tuple[LoadDifference, ...]:
-        """The differences of a figure by its name."""
+        """Return the differences of a figure by its name."""
         found: tuple[LoadDifference, ...] = getattr(self, name)
         return found
 
@@ -244,9 +244,9 @@ class Verdict(Record):
     events: dict[str, tuple[EventsAtLoad, ...]] | UnsetType = UNSET
 
     def tenants_of(self, policy: str) -> tuple[TenantsAtLoad, ...]:
-        """Tenants of a policy by load; empty where its cells have none."""
+        """Return the tenants of a policy by load; empty where its cells have none."""
         return () if isinstance(self.tenants, UnsetType) else self.tenants.get(policy, ())
 
     def events_of(self, policy: str) -> tuple[EventsAtLoad, ...]:
-        """Events of a policy by load; empty where its cells have none."""
+        """Return the events of a policy by load; empty where its cells have none."""
         return () if isinstance(self.events, UnsetType) else self.events.get(policy, ())
