@@ -53,7 +53,10 @@ def store_inputs() -> tuple[str, dict[str, Any]]:
     from django.contrib.auth.models import User
 
     from planner.ingest import ImportedWorkload
-    from planner.services import calibrations, fleets, tokens, workloads
+    from planner.services.access import tokens
+    from planner.services.calibrations import calibrations
+    from planner.services.fleets import fleets
+    from planner.services.workloads import imports
     from planner.simulation.synthetic import source_rate_shape, synthetic_key_names
 
     user = User.objects.create_superuser("bench")
@@ -80,7 +83,7 @@ def store_inputs() -> tuple[str, dict[str, Any]]:
         source_sha256="0" * 64,
         source_bytes=1,
     )
-    workload = workloads.store_workload(acting_user=user, fleet=fleet, parsed=parsed, name="bench")
+    workload = imports.store_workload(acting_user=user, fleet=fleet, parsed=parsed, name="bench")
     calibration = calibrations.record_calibration(
         acting_user=user, fleet=fleet, q_cap=6.0, slots_measured=SLOTS, margin=1.0
     )

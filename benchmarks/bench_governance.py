@@ -98,7 +98,8 @@ def audit_at_size() -> None:
     from django.utils import timezone
 
     from planner.models import AuditLink
-    from planner.services import audit_chain, fleets
+    from planner.services.audit import chain
+    from planner.services.fleets import fleets
 
     root = User.objects.get(username="bench")
     made = [
@@ -136,7 +137,7 @@ def audit_at_size() -> None:
 
         emit(f"{name}: slowest of {ROUNDS}, {EVENTS:,} events", slowest_of(ask), "s", TIMELINE_S)
     started = time.perf_counter()
-    verdict = audit_chain.verify()
+    verdict = chain.verify()
     took = time.perf_counter() - started
     assert verdict.intact, verdict.faults
     assert verdict.links > EVENTS, verdict.links
@@ -197,7 +198,7 @@ def main() -> None:
         call_command("migrate", verbosity=0)
         root = User.objects.create_superuser("bench")
         audit_at_size()
-        from planner.services import tokens
+        from planner.services.access import tokens
 
         _, secret = tokens.create_token(acting_user=root, name="bench", scopes=["read", "route"])
         connections.close_all()

@@ -29,7 +29,7 @@ def store_trace(fleet_slug: str) -> int:
 
     from planner.ingest import ImportedWorkload
     from planner.models import Fleet
-    from planner.services import workloads
+    from planner.services.workloads import imports
     from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_key_names, synthetic_trace
 
     keys = 2_000
@@ -60,7 +60,7 @@ def store_trace(fleet_slug: str) -> int:
         source_bytes=1,
     )
     user, fleet = User.objects.get(username="bench"), Fleet.objects.get(slug=fleet_slug)
-    return workloads.store_workload(acting_user=user, fleet=fleet, parsed=parsed, name="bench trace").pk
+    return imports.store_workload(acting_user=user, fleet=fleet, parsed=parsed, name="bench trace").pk
 
 
 def click_to_verdict(api: str, secret: str, order: dict[str, Any]) -> tuple[float, int]:

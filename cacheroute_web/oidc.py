@@ -28,7 +28,7 @@ def oidc_settings(env: Any) -> dict[str, Any]:
     }
     return found | {
         "SOCIALACCOUNT_PROVIDERS": {"openid_connect": {"APPS": [app], "OAUTH_PKCE_ENABLED": True}},
-        "SOCIALACCOUNT_ADAPTER": "planner.web.single_sign_on.SingleSignOn",
+        "SOCIALACCOUNT_ADAPTER": "planner.web.access.single_sign_on.SingleSignOn",
         "SOCIALACCOUNT_OPENID_CONNECT_URL_PREFIX": "",
         "SOCIALACCOUNT_ONLY": True,
         "SOCIALACCOUNT_EMAIL_AUTHENTICATION": False,

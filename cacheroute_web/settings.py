@@ -50,19 +50,19 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "planner.middleware.HealthMiddleware",
-    "planner.middleware.ClientMiddleware",
+    "planner.web.core.middleware.HealthMiddleware",
+    "planner.web.core.middleware.ClientMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.gzip.GZipMiddleware",  # before WhiteNoise: the chart library is 5 MB as it is
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
-    "planner.middleware.BodyLimitMiddleware",
+    "planner.web.core.middleware.BodyLimitMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django_structlog.middlewares.RequestMiddleware",
-    "planner.middleware.OriginMiddleware",
-    "planner.middleware.FleetDoorMiddleware",
+    "planner.web.core.middleware.OriginMiddleware",
+    "planner.web.core.middleware.FleetDoorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -84,7 +84,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
-                "planner.web.context.navigation",
+                "planner.web.core.context.navigation",
             ],
         },
     },
@@ -125,7 +125,7 @@ LOGOUT_REDIRECT_URL = "login"
 AXES_VERBOSE = False
 AXES_FAILURE_LIMIT = 8
 AXES_COOLOFF_TIME = 0.25  # hours
-AXES_LOCKOUT_CALLABLE = "planner.web.views.home.locked_out"
+AXES_LOCKOUT_CALLABLE = "planner.web.access.views.locked_out"
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 
 LANGUAGE_CODE = "en"
@@ -149,7 +149,7 @@ STORAGES = {
 # Uploads stream to disk; what is larger than this is refused with a clear error and never stored.
 UPLOAD_MAX_BYTES = env.int("CACHEROUTE_UPLOAD_MAX_BYTES", default=512 * 1024 * 1024)
 FILE_UPLOAD_HANDLERS = [
-    "planner.web.uploads.BoundedUploadHandler",
+    "planner.web.core.uploads.BoundedUploadHandler",
     "django.core.files.uploadhandler.TemporaryFileUploadHandler",
 ]
 IMPORT_MAX_BYTES = env.int("CACHEROUTE_IMPORT_MAX_BYTES", default=4 * 1024**3)  # after decompression
@@ -193,15 +193,15 @@ CELERY_BEAT_SCHEDULE = {
 # --- REST -------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "planner.api.authentication.TokenAuthentication",
+        "planner.api.core.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["planner.api.permissions.ScopedPermission"],
-    "DEFAULT_PAGINATION_CLASS": "planner.api.pagination.CreatedCursorPagination",
+    "DEFAULT_PERMISSION_CLASSES": ["planner.api.core.permissions.ScopedPermission"],
+    "DEFAULT_PAGINATION_CLASS": "planner.api.core.pagination.CreatedCursorPagination",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
-    "DEFAULT_SCHEMA_CLASS": "planner.api.schema.ConsoleSchema",
+    "DEFAULT_SCHEMA_CLASS": "planner.api.core.schema.ConsoleSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "EXCEPTION_HANDLER": "planner.api.problems.problem_handler",
+    "EXCEPTION_HANDLER": "planner.api.core.errors.problem_handler",
     "PAGE_SIZE": 50,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }

@@ -5,14 +5,14 @@ from __future__ import annotations
 from django.conf import settings
 from django.urls import URLPattern, URLResolver, include, path
 
-handler500 = "planner.web.errors.server_error"
+handler500 = "planner.web.core.errors.server_error"
 
 
 def _single_sign_on() -> list[URLPattern | URLResolver]:
     """The two addresses of the provider's dialogue, and where allauth sends what goes wrong."""
     if not settings.OIDC_NAME:
         return []
-    from planner.web.single_sign_on import not_signed_in
+    from planner.web.access.single_sign_on import not_signed_in
 
     names = (
         "socialaccount_login_error", "socialaccount_login_cancelled", "socialaccount_signup", "account_inactive",

@@ -25,7 +25,7 @@ LOOKS = {
     "canary": ArmLook("#0b62c4", "#5aa9ff", "solid", "circle"),
     "fleet": ArmLook("#0f766e", "#3ecdbb", "solid", "diamond"),
 }
-MOST_CHANGES = 8
+MAX_CHANGES = 8
 NAMES = {"incumbent": "incumbent", "canary": "canary", "fleet": "whole fleet"}
 
 
@@ -143,7 +143,7 @@ def _layout(data: dict[str, Any], theme: str, y_title: str) -> Figure:
 
 def _changes(data: dict[str, Any], since: dt.datetime) -> list[tuple[dt.datetime, int]]:
     """Changes of the table within the axis; of many the newest, for their names would cover each other."""
-    return [(at, version) for at, version in data["changes"] if at > since][-MOST_CHANGES:]
+    return [(at, version) for at, version in data["changes"] if at > since][-MAX_CHANGES:]
 
 
 def _limit(layout: Figure, data: dict[str, Any], name: str, theme: str, words: str) -> None:

@@ -12,7 +12,7 @@ from dashboards import arms
 from dashboards.cards import card
 from dashboards.mounting import embedded
 from planner.models import Fleet
-from planner.selectors.live_page import live_data
+from planner.selectors.monitoring.live_page import live_data
 
 PREFIX = "/charts/live/"
 PAGE = re.compile(r"^/fleets/(?P<slug>[-\w]+)/live/?$")

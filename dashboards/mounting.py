@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.safestring import SafeString, mark_safe
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
-from planner.services import rights
+from planner.selectors.access import rights
 
 # What Dash asks for under its prefix. Anything else is not ours.
 PATHS = ("_dash-layout", "_dash-dependencies", "_dash-update-component", "_dash-component-suites/")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from django.apps import AppConfig
@@ -10,7 +11,7 @@ def create_groups(**_: Any) -> None:
     """Keep the groups and their rights as `services.rights.GROUPS` says."""
     from django.contrib.auth.models import Group, Permission
 
-    from planner.services.rights import GROUPS
+    from planner.selectors.access.rights import GROUPS
 
     for name, rights in GROUPS.items():
         group, _created = Group.objects.get_or_create(name=name)
@@ -25,11 +26,17 @@ class PlannerConfig(AppConfig):
     def ready(self) -> None:
         """Groups follow the code at every migrate."""
         post_migrate.connect(create_groups, sender=self)
+        # Imported for what they register: the kinds of jobs.
+        import_module("planner.services.plans.builds")
+        import_module("planner.services.plans.studies")
+        import_module("planner.services.calibrations.calibrations")
+        import_module("planner.services.calibrations.fits")
+        import_module("planner.services.replays.cells")
         from django.conf import settings
 
         if settings.OIDC_NAME:
             from allauth.account.signals import user_logged_in
 
-            from planner.web.single_sign_on import renew_roles
+            from planner.web.access.single_sign_on import renew_roles
 
             user_logged_in.connect(renew_roles, dispatch_uid="renew_roles")

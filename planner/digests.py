@@ -30,13 +30,13 @@ def code_version() -> str:
     return _version_of(
         *KERNELS,
         "artifacts.py",  # how a table is written decides its bytes, and so its digest
-        "services/cell_figures.py",
-        "services/cell_work.py",
-        "services/plan_tables.py",
-        "services/policy_parameters.py",
-        "services/traces.py",
-        "services/verdict_parts.py",
-        "services/verdicts.py",
+        "services/plans/tables.py",
+        "services/replays/cell_figures.py",
+        "services/replays/cell_runs.py",
+        "services/replays/policy_parameters.py",
+        "services/replays/verdict_parts.py",
+        "services/replays/verdicts.py",
+        "services/workloads/traces.py",
     )
 
 

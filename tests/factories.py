@@ -24,10 +24,21 @@ from planner.models import (
     TelemetryWindow,
     Workload,
 )
-from planner.services import calibrations, cells, fleets, gates, plans, replays, reviews, rollouts, workloads
-from planner.services.jobs import claimed
+from planner.services.calibrations import calibrations
+from planner.services.fleets import fleets
+from planner.services.gate import evaluations
+from planner.services.jobs.jobs import claimed
+from planner.services.plans import builds
+from planner.services.plans import orders as plan_orders
+from planner.services.replays import cells
+from planner.services.replays import orders as replay_orders
+from planner.services.reviews.approvals import approve_plan
+from planner.services.reviews.submissions import submit_plan
+from planner.services.rollouts.starts import start_rollout
+from planner.services.rollouts.steps import advance_rollout
+from planner.services.workloads import imports
 from planner.simulation.synthetic import Lengths, source_rate_shape, synthetic_key_names, synthetic_trace
-from planner.web.forms import PolicyForm
+from planner.web.fleets.forms import PolicyForm
 
 PASSWORD = "correct horse battery staple"
 KEYS = 400
@@ -113,7 +124,7 @@ def make_workload(cast: Cast, fleet: Fleet, *, with_trace: bool = True, name: st
         source_sha256="0" * 64,
         source_bytes=1,
     )
-    return workloads.store_workload(
+    return imports.store_workload(
         acting_user=cast.ada,
         fleet=fleet,
         parsed=parsed,
@@ -126,7 +137,7 @@ def import_rates(cast: Cast, fleet: Fleet, content: str, name: str = "") -> Work
     """A rates file, imported as anybody would."""
     name = name or f"rates-{next(_numbers)}"
     file = io.BytesIO(content.encode())
-    return workloads.import_workload(acting_user=cast.ada, fleet=fleet, file=file, file_name=f"{name}.csv", name=name)
+    return imports.import_workload(acting_user=cast.ada, fleet=fleet, file=file, file_name=f"{name}.csv", name=name)
 
 
 def make_calibration(cast: Cast, fleet: Fleet, **figures: Any) -> Calibration:
@@ -139,14 +150,16 @@ def order_plan(cast: Cast, fleet: Fleet, **options: Any) -> tuple[Plan, Job]:
     """A plan that is ordered and not built yet."""
     workload = options.pop("workload", None) or fleet.workloads.first() or make_workload(cast, fleet)
     calibration = options.pop("calibration", None) or fleet.calibrations.first() or make_calibration(cast, fleet)
-    return plans.order_plan(acting_user=cast.ada, fleet=fleet, workload=workload, calibration=calibration, **options)
+    return plan_orders.order_plan(
+        acting_user=cast.ada, fleet=fleet, workload=workload, calibration=calibration, **options
+    )
 
 
 def build(job: Job) -> None:
     """Do in this process what a worker does with a build job."""
     with claimed(job.pk) as mine:
         assert mine is not None
-        plans.build_plan(mine)
+        builds.build_plan(mine)
 
 
 def built_plan(cast: Cast, fleet: Fleet, **options: Any) -> Plan:
@@ -177,7 +190,7 @@ def hear(fleet: Fleet) -> None:
 def run_replay(cast: Cast, plan: Plan, **options: Any) -> Replay:
     """Replay a built plan, every cell in this process; the checklist is evaluated at the end."""
     hear(plan.fleet)
-    row, _job = replays.start_replay(acting_user=cast.ada, plan=plan, **{**REPLAY, **options})
+    row, _job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **{**REPLAY, **options})
     for cell in row.cells.all():
         cells.run_cell(cell.pk)
     return Replay.objects.get(pk=row.pk)
@@ -198,21 +211,19 @@ def evaluation_of(plan: Plan) -> GateEvaluation:
 def submitted_plan(cast: Cast, fleet: Fleet) -> Plan:
     """A plan in review, its checklist passed."""
     plan = replayed_plan(cast, fleet)
-    return reviews.submit_plan(acting_user=cast.ada, plan=plan)
+    return submit_plan(acting_user=cast.ada, plan=plan)
 
 
 def approved_plan(cast: Cast, fleet: Fleet) -> Plan:
     """A plan that Grace approved."""
     plan = submitted_plan(cast, fleet)
-    reviews.approve_plan(
-        acting_user=cast.grace, plan=plan, evidence_digest=evaluation_of(plan).evidence_digest, comment="fine"
-    )
+    approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation_of(plan).evidence_digest, comment="fine")
     return Plan.objects.get(pk=plan.pk)
 
 
 def judge_again(cast: Cast, plan: Plan) -> GateEvaluation:
     """Evaluate the checklist now."""
-    return gates.evaluate_gate(acting_user=cast.ada, plan=plan)
+    return evaluations.evaluate_gate(acting_user=cast.ada, plan=plan)
 
 
 def pass_step(
@@ -221,8 +232,8 @@ def pass_step(
     """The analysis of the step that a canary is in has come to this verdict.
 
     The row is written directly: steps of tests are milliseconds old, and the requests that a real judgement wants of
-    both arms would be more load in that time than any plan was validated for. tests/services/test_step_analysis.py and
-    tests/integration/test_watched_canary.py judge telemetry.
+    both arms would be more load in that time than any plan was validated for. Telemetry is judged in
+    tests/services/monitoring/test_canary_analysis.py and tests/integration/test_watched_canary.py.
     """
     RolloutAnalysis.objects.create(
         rollout=rollout, step=rollout.steps.count(), verdict=verdict, explanation=explanation, numbers={}
@@ -239,13 +250,13 @@ def watched(rollout: Rollout, seconds: float) -> Rollout:
 
 def canary(cast: Cast, fleet: Fleet, plan: Plan | None = None) -> Rollout:
     """An approved plan in the first step of its canary, that Linus started."""
-    return rollouts.start_rollout(acting_user=cast.linus, plan=plan or approved_plan(cast, fleet))
+    return start_rollout(acting_user=cast.linus, plan=plan or approved_plan(cast, fleet))
 
 
 def activate(cast: Cast, rollout: Rollout) -> Rollout:
     """Take a canary through all its steps, each with an analysis that passes."""
     while rollout.state == Rollout.State.CANARY:
-        rollout = rollouts.advance_rollout(acting_user=cast.linus, rollout=pass_step(rollout))
+        rollout = advance_rollout(acting_user=cast.linus, rollout=pass_step(rollout))
     return rollout
 
 

@@ -6,48 +6,52 @@ from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 from rest_framework.routers import DefaultRouter
 
-from planner.api.document import Document
-from planner.api.problems import NothingHere
-from planner.api.views import (
-    calibrations,
-    explanations,
-    fleets,
-    governance,
-    inputs,
-    operations,
-    plans,
-    reviews,
-    rollouts,
-    telemetry,
-    webhooks,
-)
+from planner.api.access.views import BreakGlassViewSet, TokenViewSet
+from planner.api.audit.views import AuditEventViewSet, CheckpointViewSet
+from planner.api.calibrations import views as calibrations
+from planner.api.core.document import Document
+from planner.api.core.errors import NothingHere
+from planner.api.fleets import views as fleets
+from planner.api.fleets.policy_views import PolicyVersionViewSet
+from planner.api.gate.views import GateViewSet
+from planner.api.jobs.views import JobViewSet
+from planner.api.monitoring.views import DriftCheckViewSet
+from planner.api.plans import explanation_views
+from planner.api.plans import views as plans
+from planner.api.replays.views import ReplayViewSet
+from planner.api.reviews import views as reviews
+from planner.api.reviews.inbox import WaitingViewSet
+from planner.api.rollouts import views as rollouts
+from planner.api.telemetry import views as telemetry
+from planner.api.webhooks import views as webhooks
+from planner.api.workloads import views as workloads
 
 router = DefaultRouter()
 router.include_format_suffixes = False
 router.register("fleets", fleets.FleetViewSet)
 router.register("destinations", fleets.DestinationViewSet)
-router.register("workloads", inputs.WorkloadViewSet)
+router.register("workloads", workloads.WorkloadViewSet)
 router.register("calibrations", calibrations.CalibrationViewSet)
 router.register("plans", plans.PlanViewSet)
-router.register("replays", plans.ReplayViewSet)
-router.register("gates", reviews.GateViewSet)
+router.register("replays", ReplayViewSet)
+router.register("gates", GateViewSet)
 router.register("approvals", reviews.ApprovalViewSet)
 router.register("waivers", reviews.WaiverViewSet)
 router.register("rollouts", rollouts.RolloutViewSet)
 router.register("freezes", rollouts.FreezeViewSet)
 router.register("telemetry", telemetry.TelemetryWindowViewSet)
-router.register("drift-checks", telemetry.DriftCheckViewSet)
-router.register("jobs", operations.JobViewSet)
-router.register("audit-events", operations.AuditEventViewSet)
-router.register("tokens", operations.TokenViewSet)
-router.register("audit-checkpoints", governance.CheckpointViewSet)
-router.register("policy-versions", governance.PolicyVersionViewSet)
-router.register("emergencies", governance.EmergencyViewSet)
+router.register("drift-checks", DriftCheckViewSet)
+router.register("jobs", JobViewSet)
+router.register("audit-events", AuditEventViewSet)
+router.register("tokens", TokenViewSet)
+router.register("audit-checkpoints", CheckpointViewSet)
+router.register("policy-versions", PolicyVersionViewSet)
+router.register("break-glass", BreakGlassViewSet)
 router.register("webhooks", webhooks.WebhookViewSet)
 router.register("webhook-deliveries", webhooks.DeliveryViewSet)
-router.register("waiting", governance.WaitingViewSet, basename="waiting")
+router.register("waiting", WaitingViewSet, basename="waiting")
 
-plan = explanations.ExplanationViewSet
+plan = explanation_views.ExplanationViewSet
 
 urlpatterns = [
     path("schema/", Document.as_view(), name="schema"),

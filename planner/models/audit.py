@@ -31,15 +31,38 @@ GOVERNING = (
     "fleet.fell_back",
     "fleet.frozen",
     "fleet.unfrozen",
-    "fleet.left_range",
+    "fleet.out_of_range",
     "fleet.telemetry_silent",
-    "fleet.within_range",
+    "fleet.back_in_range",
     "fleet.policy_changed",
     "fleet.serving_profile_changed",
+    "break_glass.opened",
+    "break_glass.closed",
+    "break_glass.reviewed",
+    # Names of earlier releases.
     "emergency.opened",
     "emergency.closed",
     "emergency.reviewed",
+    "fleet.left_range",
+    "fleet.within_range",
 )
+# Names under which earlier releases stored actions, and their names now. Stored events keep the name that they have.
+EARLIER_ACTIONS = {
+    "emergency.opened": "break_glass.opened",
+    "emergency.closed": "break_glass.closed",
+    "emergency.reviewed": "break_glass.reviewed",
+    "access.taken": "access.removed",
+    "fleet.left_range": "fleet.out_of_range",
+    "fleet.within_range": "fleet.back_in_range",
+    "fleet.telemetry_heard": "fleet.telemetry_resumed",
+    "plan.retired": "plan.archived",
+}
+
+
+def names_of(action: str) -> list[str]:
+    """Every name under which an action is stored: its name now, and those of earlier releases."""
+    now = EARLIER_ACTIONS.get(action, action)
+    return [now, *(earlier for earlier, name in EARLIER_ACTIONS.items() if name == now)]
 
 
 class AuditEvent(models.Model):

@@ -9,12 +9,12 @@ from planner.models.fleet import Fleet
 
 
 class BreakGlass(models.Model):
-    """An emergency: for a time one person may operate a fleet past freeze, hold and analysis; another reviews it.
+    """Break-glass: for a time one person may operate a fleet past freeze, hold and analysis; another reviews it.
 
-    It approves nothing: what was not approved by a second person cannot be deployed with it either.
+    It approves nothing: a plan without the approval of a second person is not deployed with it either.
     """
 
-    fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="emergencies")
+    fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="break_glass_periods")
     opened_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     reason = models.TextField()
     created_at = models.DateTimeField(auto_now_add=True)
@@ -42,7 +42,7 @@ class BreakGlass(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"emergency of {self.opened_by} on {self.fleet}"
+        return f"break-glass of {self.opened_by} on {self.fleet}"
 
     @property
     def is_open(self) -> bool:

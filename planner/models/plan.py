@@ -37,6 +37,14 @@ class Plan(Versioned):
         FLAT = "flat", "Flat-LB"
 
     State = PlanState
+    # States with a table that no job changes: a what-if replay may run.
+    BUILT = (State.BUILT, State.REPLAYED, State.IN_REVIEW, State.APPROVED)
+    # States from which the plan may still come to traffic: waivers may be requested and granted.
+    CANDIDATE = (State.BUILT, State.REPLAYING, State.REPLAYED, State.IN_REVIEW, State.APPROVED)
+    # States of a plan that was active before and can be rolled back to.
+    RETAINED = (State.APPROVED, State.REPLAYING, State.IN_REVIEW)
+    # States in which a plan can be archived.
+    ARCHIVABLE = (State.BUILT, State.REPLAYED, State.APPROVED)
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="plans")
     number = models.PositiveIntegerField(help_text="Counts up within the fleet; Flat-LB is 0")

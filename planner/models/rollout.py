@@ -25,6 +25,11 @@ class Rollout(Versioned):
     """
 
     State = RolloutState
+    # Not active yet: scheduled or in canary.
+    AHEAD = (State.SCHEDULED, State.CANARY)
+    # Carries traffic.
+    LIVE = (State.CANARY, State.ACTIVE)
+    OPEN = (State.SCHEDULED, State.CANARY, State.ACTIVE)
 
     class Kind(models.TextChoices):
         CANARY = "canary", "canary"

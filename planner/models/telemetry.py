@@ -71,7 +71,7 @@ class DriftCheck(models.Model):
 
     class Verdict(models.TextChoices):
         WITHIN = "within", "within the validated range"
-        LEFT = "left", "left the validated range"
+        OUT_OF_RANGE = "left", "outside the validated range"
         MISSING = "missing", "not enough data"
         SILENT = "silent", "telemetry silent"
 

@@ -5,27 +5,26 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from planner.web.forms import SignInForm
-from planner.web.views import (
-    access,
-    audit,
-    calibrations,
-    destinations,
-    emergencies,
-    explanations,
-    fleets,
-    home,
-    inbox,
-    inputs,
-    live,
-    password,
-    plans,
-    reviews,
-    rollouts,
-    timeline,
-    tokens,
-    webhooks,
-)
+from planner.web.access import break_glass, password, tokens
+from planner.web.access import views as access
+from planner.web.access.forms import SignInForm
+from planner.web.audit import timeline
+from planner.web.audit import views as audit
+from planner.web.calibrations import views as calibrations
+from planner.web.fleets import destinations, home
+from planner.web.fleets import views as fleets
+from planner.web.gate.views import evaluate, evidence
+from planner.web.jobs.views import cancel_job, jobs_panel
+from planner.web.monitoring import views as monitoring
+from planner.web.plans import explanations
+from planner.web.plans import views as plans
+from planner.web.replays.views import new_replay
+from planner.web.reviews import inbox
+from planner.web.reviews import views as reviews
+from planner.web.rollouts import views as rollouts
+from planner.web.rollouts.fallback import fall_back
+from planner.web.webhooks import views as webhooks
+from planner.web.workloads import views as workloads
 
 FLEET = "fleets/<slug:slug>/"
 PLAN = FLEET + "plans/<int:number>/"
@@ -57,27 +56,27 @@ urlpatterns = [
     path("access/roles/", access.role, name="access-role"),
     path(FLEET + "access/", access.access, name="fleet-access"),
     path(FLEET + "access/roles/", access.role, name="fleet-access-role"),
-    path(FLEET + "emergencies/", emergencies.emergencies, name="emergencies"),
-    path(FLEET + "emergencies/<int:pk>/close/", emergencies.close, name="emergency-close"),
-    path(FLEET + "emergencies/<int:pk>/review/", emergencies.review, name="emergency-review"),
+    path(FLEET + "break-glass/", break_glass.break_glass_page, name="emergencies"),
+    path(FLEET + "break-glass/<int:pk>/close/", break_glass.close, name="break-glass-close"),
+    path(FLEET + "break-glass/<int:pk>/review/", break_glass.review, name="break-glass-review"),
     path("fleets/new/", fleets.new_fleet, name="fleet-new"),
     path(FLEET, fleets.fleet, name="fleet"),
     path(FLEET + "audit/", audit.audit, name="fleet-audit"),
     path(FLEET + "audit/export.csv", timeline.export, {"form": "csv"}, name="fleet-audit-csv"),
     path(FLEET + "audit/export.jsonl", timeline.export, {"form": "jsonl"}, name="fleet-audit-jsonl"),
     path(FLEET + "timeline/", timeline.timeline, name="fleet-timeline"),
-    path(FLEET + "live/", live.live, name="fleet-live"),
-    path(FLEET + "live/state/", live.state, name="fleet-live-state"),
+    path(FLEET + "live/", monitoring.live, name="fleet-live"),
+    path(FLEET + "live/state/", monitoring.state, name="fleet-live-state"),
     path(FLEET + "policy/", fleets.policy, name="fleet-policy"),
     path(FLEET + "serving-profile/", fleets.serving_profile, name="fleet-serving"),
-    path(FLEET + "fall-back/", fleets.fall_back, name="fall-back"),
+    path(FLEET + "fall-back/", fall_back, name="fall-back"),
     path(FLEET + "destinations/add/", destinations.add, name="destinations-add"),
     path(FLEET + "destinations/<int:index>/speed/", destinations.speed, name="destination-speed"),
     path(FLEET + "destinations/<int:index>/state/", destinations.state, name="destination-state"),
-    path(FLEET + "jobs/", fleets.jobs_panel, name="jobs-panel"),
-    path(FLEET + "jobs/<int:pk>/cancel/", fleets.cancel_job, name="job-cancel"),
-    path(FLEET + "workloads/new/", inputs.new_workload, name="workload-new"),
-    path(FLEET + "workloads/<int:pk>/", inputs.workload, name="workload"),
+    path(FLEET + "jobs/", jobs_panel, name="jobs-panel"),
+    path(FLEET + "jobs/<int:pk>/cancel/", cancel_job, name="job-cancel"),
+    path(FLEET + "workloads/new/", workloads.new_workload, name="workload-new"),
+    path(FLEET + "workloads/<int:pk>/", workloads.workload, name="workload"),
     path(FLEET + "calibrations/new/", calibrations.new_calibration, name="calibration-new"),
     path(FLEET + "calibrations/import/", calibrations.import_sweep, name="calibration-import"),
     path(FLEET + "calibrations/simulate/", calibrations.simulate_calibration, name="calibration-simulate"),
@@ -91,14 +90,14 @@ urlpatterns = [
     path(PLAN + "explain/", explanations.explain, name="plan-explain"),
     path(PLAN + "sensitivity/", explanations.order_study, name="study-order"),
     path(PLAN + "sensitivity/progress/", explanations.study_progress, name="study-progress"),
-    path(PLAN + "replays/", plans.new_replay, name="replay-new"),
-    path(PLAN + "evaluate/", plans.evaluate, name="plan-evaluate"),
+    path(PLAN + "replays/", new_replay, name="replay-new"),
+    path(PLAN + "evaluate/", evaluate, name="plan-evaluate"),
     path(PLAN + "submit/", reviews.submit, name="plan-submit"),
     path(PLAN + "withdraw/", reviews.withdraw, name="plan-withdraw"),
     path(PLAN + "retire/", plans.retire, name="plan-retire"),
     path(PLAN + "approve/", reviews.approve, name="plan-approve"),
     path(PLAN + "reject/", reviews.reject, name="plan-reject"),
-    path(PLAN + "evidence/<int:pk>/", reviews.evidence, name="plan-evidence"),
+    path(PLAN + "evidence/<int:pk>/", evidence, name="plan-evidence"),
     path(PLAN + "comments/", reviews.comment, name="plan-comment"),
     path(PLAN + "approvals/<int:pk>/withdraw/", reviews.withdraw_approval, name="approval-withdraw"),
     path(PLAN + "waivers/", reviews.request_waiver, name="waiver-request"),

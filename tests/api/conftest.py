@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from planner.models import ApiToken, Fleet
-from planner.services import tokens
+from planner.services.access import tokens
 from tests.factories import Cast, make_fleet
 
 ALL_SCOPES = list(ApiToken.Scope.values)

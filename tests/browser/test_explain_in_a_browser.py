@@ -9,7 +9,7 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from planner.models import Fleet, Job, Plan
-from planner.tasks import run_study
+from planner.tasks import run_job
 from tests import factories as make
 from tests.factories import Cast
 
@@ -36,7 +36,7 @@ def test_a_key_is_asked_for_and_the_study_is_run_by_keyboard_alone(enter, cast: 
     page.get_by_role("button", name="Run the study").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#study-progress")).to_contain_text("0 of 6 steps")
-    run_study(Job.objects.get(kind="study").pk)
+    run_job(Job.objects.get(kind="study").pk)
     expect(page.get_by_role("table", name="Admitted share of requests")).to_be_visible()
     page.get_by_label("Figure").select_option("Slots used")
     page.get_by_role("button", name="Show").click()
@@ -50,7 +50,7 @@ def test_it_fits_a_phone_and_a_wide_screen(enter, cast: Cast, plan: Plan, scheme
     page.goto(address(plan))
     page.get_by_role("button", name="Run the study").click()
     expect(page.locator("#study-progress")).to_be_visible()
-    run_study(Job.objects.get(kind="study").pk)
+    run_job(Job.objects.get(kind="study").pk)
     for query in ("key=k000000", "key=k000399&metric=churn_rate&head=4", "destination=d1&metric=imbalance&head=3"):
         page.goto(f"{address(plan)}?{query}")
         expect(page.locator("td.base")).to_have_count(1)

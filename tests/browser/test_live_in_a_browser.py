@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from planner.models import Fleet
-from planner.services import monitor, simulated_traffic
+from planner.services.monitoring import monitor
+from planner.services.telemetry import simulator
 from tests import factories as make
 from tests.factories import Cast
 
@@ -30,7 +31,7 @@ def charts_of(page: Page) -> None:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
 def test_charts_are_drawn_and_nothing_is_wider_than_the_window(enter, cast, sample, width, scheme) -> None:
-    simulated_traffic.simulate_fleet(sample, minutes=4)
+    simulator.simulate_fleet(sample, minutes=4)
     monitor.watch_fleet(sample)
     vera = enter(cast.vera, width=width, scheme=scheme)
     vera.goto(URL)
@@ -45,7 +46,7 @@ def test_what_comes_in_is_shown_without_loading_the_page(enter, cast, sample) ->
     vera.goto(URL)
     expect(vera.get_by_text("No telemetry has come yet")).to_be_visible()
     expect(vera.get_by_text("Charts appear here when routers have reported")).to_be_visible()
-    simulated_traffic.simulate_fleet(sample, minutes=1)
+    simulator.simulate_fleet(sample, minutes=1)
     monitor.watch_fleet(sample)
     # The state is fetched every quarter of a minute; here at once.
     vera.evaluate("htmx.ajax('GET', '/fleets/sample/live/state/', {target: '#live-state', swap: 'outerHTML'})")

@@ -6,7 +6,7 @@ import pytest
 from celery import current_app
 from rest_framework.test import APIClient
 
-from planner.services import tokens
+from planner.services.access import tokens
 from tests.factories import Cast
 
 

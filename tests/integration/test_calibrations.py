@@ -8,7 +8,10 @@ import time
 import pytest
 
 from planner.models import AuditEvent, Calibration, Job, ServingProfile
-from planner.services import calibrations, fits, jobs, measured_sweeps
+from planner.services.calibrations import calibrations, fits, sweep_imports
+from planner.services.jobs import jobs
+from planner.services.jobs import sweep as sweep_module
+from planner.services.jobs.cancellation import cancel_job
 from tests import factories as make
 from tests.integration.workers import Worker, wait_for
 
@@ -48,7 +51,7 @@ def test_a_calibration_ordered_by_api_is_done_by_a_worker(cast, fleet, client):
 def test_a_cancelled_calibration_leaves_its_worker_free_within_two_seconds(cast, fleet, job):
     with Worker() as worker:
         wait_for(lambda: state(job).done >= 1, 60, "the first point is there")
-        jobs.cancel_job(acting_user=cast.ada, job=state(job))
+        cancel_job(acting_user=cast.ada, job=state(job))
         started = time.monotonic()
         wait_for(lambda: jobs.locking.is_free(jobs.locking.JOB_SPACE, job.pk), 10, "the worker let go of the job")
         took = time.monotonic() - started
@@ -68,7 +71,7 @@ def test_a_calibration_whose_worker_is_killed_is_done_once_by_another(cast, flee
         first.freeze()
         assert state(job).state == "running", "caught too late: it was over already"
         first.kill()
-        wait_for(lambda: jobs.sweep()["sent"] == 1, 5, "lock is freed")
+        wait_for(lambda: sweep_module.sweep()["sent"] == 1, 5, "lock is freed")
     assert not Calibration.objects.exists()
     with Worker():
         wait_for(lambda: state(job).state == "succeeded", 60, "the other worker finished it")
@@ -80,7 +83,7 @@ def test_a_calibration_whose_worker_is_killed_is_done_once_by_another(cast, flee
 def test_a_fit_is_done_by_a_worker(cast, fleet):
     workload = make.make_workload(cast, fleet)
     sweep = io.BytesIO(b"load_rps,p50_s,p99_s\n1,1.2,3.1\n2,1.3,3.4\n3,1.35,3.6\n")
-    calibration = measured_sweeps.import_sweep(
+    calibration = sweep_imports.import_sweep(
         acting_user=cast.ada, fleet=fleet, file=sweep, file_name="sweep.csv", slots_measured=50
     )
     job = fits.order_fit(acting_user=cast.ada, calibration=calibration, name="mine", workload=workload)

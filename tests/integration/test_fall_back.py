@@ -10,7 +10,7 @@ import pytest
 
 from cacheroute_web.embedded import Valkey
 from planner.models import AuditEvent
-from planner.services import tokens
+from planner.services.access import tokens
 from tests import factories as make
 from tests.integration.console import Console
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from planner.models import Job, Replay, ReplayCell
-from planner.services import jobs, replays
+from planner.services.jobs.sweep import sweep
+from planner.services.replays import cells
+from planner.services.replays import orders as replay_orders
 from tests import factories as make
 from tests.integration.test_workers import _advisory_locks, freeze_in_a_cell, order, start_long_replay, state_of
 from tests.integration.workers import Worker, wait_for
@@ -21,7 +23,7 @@ def figures_of(row):
 def by_workers(cast, plan, processes, **options):
     """The replay, done by so many processes."""
     with Worker(processes=processes):
-        row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **options)
+        row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **options)
         wait_for(lambda: not Job.objects.get(pk=job.pk).is_open, 120, f"replay by {processes}")
     row = Replay.objects.get(pk=row.pk)
     assert row.state == Replay.State.SUCCEEDED, row.failure
@@ -34,7 +36,7 @@ def test_a_worker_inside_a_big_cell_takes_other_work_within_two_seconds_of_the_c
     # The slowest policy, so that a whole cell takes much longer than the cancel on a fast machine too.
     big = {"loads_rps": [8.0], "seeds": [1, 2, 3], "requests": 2_000_000, "policies": ["preble"]}
     with Worker() as worker:
-        row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **big)
+        row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **big)
         # The first cell makes the requests, which all of them share.
         wait_for(lambda: row.cells.filter(state="succeeded").exists(), 120, "the first cell is done")
         took = row.cells.filter(state="succeeded").latest("finished_at")
@@ -59,8 +61,6 @@ def test_figures_are_equal_to_the_last_bit_in_process_with_one_worker_and_with_t
     options = {**SMALL, "refine": 2, "arrivals": "gamma", "cv": 1.9}
     here = make.run_replay(cast, plan, **options)
     while here.state == Replay.State.RUNNING:  # cells that bisection added
-        from planner.services import cells
-
         for cell in here.cells.filter(state="queued"):
             cells.run_cell(cell.pk)
         here.refresh_from_db()
@@ -80,7 +80,7 @@ def test_a_replay_whose_worker_is_killed_ends_with_the_figures_of_an_undisturbed
         kept = dict(row.cells.filter(state="succeeded").values_list("pk", "attempt"))
         started = dict(row.cells.filter(pk__in=kept).values_list("pk", "started_at"))
         first.kill()
-    wait_for(lambda: jobs.sweep()["cells_requeued"] == 1, 10, "the lock of the dead worker is freed")
+    wait_for(lambda: sweep()["cells_requeued"] == 1, 10, "the lock of the dead worker is freed")
     with Worker(processes=2):
         wait_for(lambda: not Job.objects.get(pk=job.pk).is_open, 150, "others ended it")
     assert set(kept.values()) == {1}

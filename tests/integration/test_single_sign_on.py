@@ -54,7 +54,7 @@ def manage(environment, *arguments):
 
 SHELL = """
 from django.contrib.auth.models import User
-from planner.services import tokens
+from planner.services.access import tokens
 root = User.objects.create_superuser("root", email="ada@example.test", password="x" * 20)
 print(tokens.create_token(acting_user=root, name="t", scopes=["read"])[1])
 """
@@ -96,7 +96,7 @@ def test_who_the_provider_knows_signs_in_with_the_roles_that_it_names(provider, 
     told = manage(environment, "shell", "-v", "0", "-c", ROLES).strip().splitlines()
     # The second ada has another name and nobody named a role for her; the administrator is untouched.
     assert told[:-1] == ["ada ['operator'] False", "root [] True", "user [] False"]
-    assert told[-1] == str(["account.created", "access.granted", "access.granted", "access.taken", "account.created"])
+    assert told[-1] == str(["account.created", "access.granted", "access.granted", "access.removed", "account.created"])
 
 
 def test_without_a_provider_there_is_no_such_address(client):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.models import AuditEvent, Job, Study
-from planner.services import jobs, studies
+from planner.services.jobs.sweep import sweep
+from planner.services.plans import studies
 from planner.simulation.synthetic import source_rate_shape, synthetic_key_names
 from tests import factories as make
 from tests.integration.workers import Worker, wait_for
@@ -24,7 +25,7 @@ def test_a_study_whose_worker_is_killed_in_its_middle_is_done_once_by_another(ca
         first.freeze()
         assert Job.objects.get(pk=job.pk).state == "running", "caught too late: the study was over already"
         first.kill()
-        wait_for(lambda: jobs.sweep()["sent"] == 1, 5, "lock is freed")
+        wait_for(lambda: sweep()["sent"] == 1, 5, "lock is freed")
     assert not Study.objects.exists()
     with Worker():
         wait_for(lambda: Job.objects.get(pk=job.pk).state == "succeeded", 60, "the other worker finished it")

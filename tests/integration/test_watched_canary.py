@@ -17,7 +17,8 @@ from django.utils import timezone
 from planner import artifacts
 from planner.errors import Conflict, Refused
 from planner.models import AuditEvent, DriftCheck, Fleet, Plan, Rollout, RolloutAnalysis, TelemetryWindow
-from planner.services import fleets, rollouts
+from planner.services.fleets.destinations import change_destination
+from planner.services.rollouts.starts import start_rollout
 from planner.tasks import simulate_traffic, watch_fleets
 from tests import factories as make
 
@@ -73,7 +74,7 @@ def plan_of(fleet: Fleet) -> Plan:
 
 
 def start(cast, fleet) -> Rollout:
-    return rollouts.start_rollout(acting_user=cast.linus, plan=plan_of(fleet))
+    return start_rollout(acting_user=cast.linus, plan=plan_of(fleet))
 
 
 def state(fleet: Fleet) -> str:
@@ -150,13 +151,13 @@ def test_a_range_that_is_left_three_times_falls_back_and_the_next_start_waits(ca
     minutes.run(3)
     # Three of four destinations are lost: what is left cannot keep the p99.
     for destination in sample.destinations.filter(index__gt=0):
-        fleets.change_destination(acting_user=cast.linus, destination=destination, state="down")
+        change_destination(acting_user=cast.linus, destination=destination, state="down")
     took = minutes.run(10, until=lambda: live_plan(sample) == "flat")
     assert live_plan(sample) == "flat"
     assert took >= 3
     left = DriftCheck.objects.filter(fleet=sample, verdict="left").order_by("id")
     assert [check.figures["breaches_in_a_row"] for check in left] == [1, 2, 3]
-    assert acts(sample)[-2:] == ["fleet.left_range", "fleet.fell_back"]
+    assert acts(sample)[-2:] == ["fleet.out_of_range", "fleet.fell_back"]
     assert state(sample) == "rolled_back"
     with pytest.raises(Conflict) as refused:
         start(cast, sample)
@@ -184,4 +185,4 @@ def test_a_canary_of_which_nothing_is_heard_is_held_and_goes_on_when_it_is_heard
     assert acts(sample)[-1] == "fleet.telemetry_silent"
     minutes.run(30, until=lambda: state(sample) == "active")
     assert state(sample) == "active"
-    assert acts(sample)[-2:] == ["fleet.telemetry_heard", "rollout.activated"]
+    assert acts(sample)[-2:] == ["fleet.telemetry_resumed", "rollout.activated"]

@@ -9,7 +9,10 @@ from django.db import connection
 
 from planner.ingest import ImportedWorkload
 from planner.models import Artifact, AuditEvent, Job, Plan, Replay
-from planner.services import jobs, queue, replays, workloads
+from planner.services.jobs import jobs
+from planner.services.jobs.sweep import sweep
+from planner.services.replays import orders as replay_orders
+from planner.services.workloads import imports
 from planner.simulation.synthetic import source_rate_shape, synthetic_key_names
 from tests import factories as make
 from tests.integration.workers import Worker, wait_for
@@ -39,7 +42,7 @@ def large_workload(cast, fleet, keys=600_000):
         format="generated", key_names=synthetic_key_names(keys), rates=rates, tenants=None, trace=None, window_s=1.0,
         requests=0, rows=keys, notices=[], parameters={}, source_name="large", source_sha256="1" * 64, source_bytes=1,
     )  # fmt: skip
-    return workloads.store_workload(acting_user=cast.ada, fleet=fleet, parsed=parsed, name="large")
+    return imports.store_workload(acting_user=cast.ada, fleet=fleet, parsed=parsed, name="large")
 
 
 def test_from_a_click_to_a_finished_plan_and_replay(client, cast, fleet):
@@ -65,7 +68,7 @@ def test_a_build_whose_worker_is_killed_is_done_once_by_another(client, cast, fl
         first.freeze()
         assert state_of(job) == "running", "caught too late: the build was over already"
         first.kill()
-        wait_for(lambda: Job.objects.get(pk=job).state == "running" and jobs.sweep()["sent"] == 1, 5, "lock is freed")
+        wait_for(lambda: Job.objects.get(pk=job).state == "running" and sweep()["sent"] == 1, 5, "lock is freed")
     with Worker():
         wait_for(lambda: state_of(job) == "succeeded", 30, "the other worker finished it")
     row = Job.objects.get(pk=job)
@@ -78,7 +81,7 @@ def test_a_build_whose_worker_is_killed_is_done_once_by_another(client, cast, fl
 def start_long_replay(cast, fleet):
     """A replay whose cells take a good part of a second each; its requests are synthesised from the rates."""
     plan = make.built_plan(cast, fleet, workload=make.make_workload(cast, fleet, with_trace=False))
-    row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **{**make.REPLAY, "requests": 400_000})
+    row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **{**make.REPLAY, "requests": 400_000})
     return plan, row, job
 
 
@@ -128,11 +131,11 @@ def test_a_worker_that_is_stopped_puts_its_cell_back_at_once_and_that_is_no_deat
 def test_a_message_that_comes_many_times_is_worked_once(client, cast, fleet):
     job = order(client, cast, fleet)
     for _ in range(5):
-        queue.send_job(Job.objects.get(pk=job))
+        jobs.send(Job.objects.get(pk=job))
     plan = make.built_plan(cast, fleet)
-    row, replay_job = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+    row, replay_job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     for _ in range(2):
-        queue.send_job(replay_job)
+        jobs.send(replay_job)
     with Worker(processes=2):
         wait_for(lambda: {state_of(job), state_of(replay_job)} == {"succeeded"}, 60, "both are done")
         time.sleep(1)
@@ -172,7 +175,7 @@ def test_figures_are_the_same_with_one_worker_process_and_with_two(client, cast,
     plan = make.built_plan(cast, fleet)
     for processes in (1, 2):
         with Worker(processes=processes):
-            row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+            row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
             wait_for(lambda job=job: state_of(job) == "succeeded", 60, f"replay by {processes}")
         cells = row.cells.order_by("policy", "load_rps", "seed")
         found.append([(c.policy, c.load_rps, c.seed, c.figures) for c in cells])
@@ -184,7 +187,7 @@ def test_figures_are_the_same_with_one_worker_process_and_with_two(client, cast,
 
 def test_a_cell_that_crashes_ends_the_replay_instead_of_coming_back_for_ever(cast, fleet):
     plan = make.built_plan(cast, fleet)
-    row, job = replays.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
+    row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     Replay.objects.filter(pk=row.pk).update(fingerprint="f" * 64)  # a serving profile that is not there
     with Worker(processes=2):
         wait_for(lambda: state_of(job) == "failed", 30, "the replay failed")
@@ -193,5 +196,5 @@ def test_a_cell_that_crashes_ends_the_replay_instead_of_coming_back_for_ever(cas
     assert 1 <= row.cells.filter(attempt=1).count() <= 2
     assert not row.cells.filter(attempt__gt=1).exists()
     assert "DoesNotExist" in row.cells.filter(state="failed").first().error
-    assert jobs.sweep() == {"sent": 0, "cells_requeued": 0}
+    assert sweep() == {"sent": 0, "cells_requeued": 0}
     assert Plan.objects.get(pk=plan.pk).state == Plan.State.BUILT

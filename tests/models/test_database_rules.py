@@ -6,10 +6,11 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.utils import InternalError
 
+from planner import artifacts
 from planner.errors import ArtifactLost
 from planner.models import Artifact, AuditEvent, GateItem, Job, Plan, Rollout
 from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
-from planner.services import destination_rules
+from planner.services.fleets import destination_rules
 from tests import factories as make
 
 pytestmark = pytest.mark.django_db
@@ -121,8 +122,6 @@ def test_an_artifact_is_named_by_a_digest():
 
 def test_an_artifact_that_was_altered_in_storage_is_not_read(cast, fleet):
     from django.core.files.storage import default_storage
-
-    from planner import artifacts
 
     workload = make.make_workload(cast, fleet)
     path = default_storage.path(workload.rates.path)

@@ -22,21 +22,19 @@ from planner.models import (
     Study,
     TelemetryWindow,
 )
-from planner.selectors.fleet_timeline import live_at
-from planner.selectors.monitoring import envelope_of
-from planner.services import (
-    access,
-    audit_chain,
-    calibrations,
-    emergencies,
-    replays,
-    rights,
-    rollouts,
-    studies,
-    tokens,
-    webhooks,
-)
-from planner.tasks import run_study
+from planner.selectors.access import rights
+from planner.selectors.audit.timeline import live_at
+from planner.selectors.monitoring.queries import envelope_of
+from planner.services.access import roles, tokens
+from planner.services.access.break_glass import open_break_glass
+from planner.services.audit import chain
+from planner.services.calibrations import calibrations
+from planner.services.plans import studies
+from planner.services.replays import orders as replay_orders
+from planner.services.rollouts.freezes import freeze
+from planner.services.rollouts.starts import start_rollout
+from planner.services.webhooks import webhooks
+from planner.tasks import run_job
 from tests import factories as make
 
 # PostgreSQL changes tables within transactions, so the end of each test takes its migrations back.
@@ -81,7 +79,7 @@ def test_undoing_studies_is_refused_while_there_are_some_and_changes_nothing(cas
     with pytest.raises(IrreversibleError, match="0 studies and 1 jobs"):
         migrate("0002")
     migrate()  # the code of today needs the tables of today
-    run_study(job.pk)
+    run_job(job.pk)
     migrate("0003")
     with pytest.raises(IrreversibleError, match="1 studies and 1 jobs"):
         migrate("0002")
@@ -120,7 +118,9 @@ def test_undoing_jobs_of_calibrations_is_refused_while_there_are_some_and_change
 def test_undoing_options_of_replays_is_refused_while_older_code_would_take_a_what_if_for_evidence(cast, fleet):
     plan = make.built_plan(cast, fleet)
     fault = {"kind": "down", "destination": "d1", "start": 0.5}
-    replays.start_replay(acting_user=cast.ada, plan=plan, loads_rps=[4.0], seeds=[1], requests=500, faults=[fault])
+    replay_orders.start_replay(
+        acting_user=cast.ada, plan=plan, loads_rps=[4.0], seeds=[1], requests=500, faults=[fault]
+    )
     migrate()
     before = schema()
     with pytest.raises(IrreversibleError, match="1 replays with faults or a plan switch"):
@@ -132,7 +132,7 @@ def _old_console(cast, fleet):
     """A console of the release before, with an active plan, an older rollout and a canary."""
     plan = make.active_plan(cast, fleet)
     canary = make.approved_plan(cast, fleet)
-    rollouts.start_rollout(acting_user=cast.linus, plan=canary)
+    start_rollout(acting_user=cast.linus, plan=canary)
     Rollout.objects.update(evidence_digest="", kind="canary", planned_steps=[], step_started_at=None, incumbent=None)
     with pgtrigger.ignore():
         DriftCheck.objects.all().delete()
@@ -157,7 +157,7 @@ def test_rollouts_of_the_release_before_are_watched_and_shown_with_their_approva
     assert [(arm.plan.pk, [a.approver.username for a in arm.approvals]) for arm in live.arms] == [
         (plan.pk, ["grace"]), (canary.pk, ["grace"]),
     ]  # fmt: skip
-    assert audit_chain.verify().intact
+    assert chain.verify().intact
     assert set(fleet.roles.values_list("role", flat=True)) == set(rights.GROUPS)
 
 
@@ -170,13 +170,13 @@ def test_going_back_one_migration_and_forward_again_repeats_nothing(cast, fleet)
     before = counts()
     migrate("0008")
     migrate()
-    assert audit_chain.verify().intact
+    assert chain.verify().intact
     assert counts() == before
 
 
 GOVERNED = {
-    "Freeze": lambda cast, fleet: rollouts.freeze(acting_user=cast.linus, fleet=fleet, reason="night"),
-    "BreakGlass": lambda cast, fleet: emergencies.open_emergency(
+    "Freeze": lambda cast, fleet: freeze(acting_user=cast.linus, fleet=fleet, reason="night"),
+    "BreakGlass": lambda cast, fleet: open_break_glass(
         acting_user=cast.linus, fleet=fleet, reason="the routers lost their tables"
     ),
     "silent DriftCheck": lambda cast, fleet: DriftCheck.objects.create(
@@ -188,7 +188,7 @@ GOVERNED = {
     "ApiToken of a name that is there twice": lambda cast, fleet: tokens.rotate_token(
         acting_user=cast.ada, token=tokens.create_token(acting_user=cast.ada, name="t", scopes=["read"])[0]
     ),
-    "role on a single fleet": lambda cast, fleet: access.grant_role(
+    "role on a single fleet": lambda cast, fleet: roles.grant_role(
         acting_user=cast.root, user=cast.vera, role="operator", fleet=fleet
     ),
     "Webhook": lambda cast, fleet: webhooks.create_webhook(

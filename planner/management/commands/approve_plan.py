@@ -6,7 +6,8 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named, plan_numbered
-from planner.services import reviews
+from planner.services.reviews.approvals import approve_plan, count_approvals, withdraw_approval
+from planner.services.reviews.submissions import submit_plan
 
 
 class Command(PlannerCommand):
@@ -25,22 +26,20 @@ class Command(PlannerCommand):
         """Submit, approve or withdraw."""
         plan = plan_numbered(fleet_named(options["fleet"]), options["plan"])
         if options["submit"]:
-            plan = reviews.submit_plan(acting_user=user, plan=plan)
+            plan = submit_plan(acting_user=user, plan=plan)
         elif options["withdraw"]:
             mine = plan.approvals.filter(approver=user, decision="approve", withdrawn_at=None).order_by("-id").first()
             if mine is None:
                 raise CommandError(f"{user.get_username()} has given no approval of {plan} that could be withdrawn")
-            reviews.withdraw_approval(acting_user=user, approval=mine, reason=options["comment"])
+            withdraw_approval(acting_user=user, approval=mine, reason=options["comment"])
             plan.refresh_from_db()
         elif not options["evidence"]:
             raise CommandError("name the evidence that you looked at with --evidence (evaluate_gate --json prints it)")
         else:
-            reviews.approve_plan(
-                acting_user=user, plan=plan, evidence_digest=options["evidence"], comment=options["comment"]
-            )
+            approve_plan(acting_user=user, plan=plan, evidence_digest=options["evidence"], comment=options["comment"])
             plan.refresh_from_db()
         evaluation = plan.gate_evaluations.order_by("-id").first()
-        stand = reviews.votes(plan, evaluation) if evaluation is not None else 0
+        stand = count_approvals(plan, evaluation) if evaluation is not None else 0
         self.say(
             f"{plan} is {plan.get_state_display()}; {stand} of {plan.fleet.min_approvals} approvals stand",
             id=plan.pk,

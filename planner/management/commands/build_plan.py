@@ -10,7 +10,7 @@ from planner.management.commands._base import PlannerCommand, fleet_named, plan_
 from planner.management.commands._wait import wait_for
 from planner.models import Plan
 from planner.routing.admission import ADMISSIONS
-from planner.services import plans
+from planner.services.plans.orders import order_plan
 
 # Options that go to the service as they are.
 PLAIN = (
@@ -75,7 +75,7 @@ class Command(PlannerCommand):
         if workload is None or calibration is None:
             lacking = "workload" if workload is None else "calibration"
             raise CommandError(f"fleet {fleet.slug} has no such {lacking}")
-        plan, job = plans.order_plan(
+        plan, job = order_plan(
             acting_user=user,
             fleet=fleet,
             workload=workload,

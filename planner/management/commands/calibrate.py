@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named
 from planner.models import Calibration, Fleet
-from planner.services import calibrations, measured_sweeps
+from planner.services.calibrations import calibrations, sweep_imports
 from planner.simulation.knee import KNEES
 
 SWEEP = ("load_rps", "p50_s", "p95_s", "p99_s", "hit_rate", "busy_share")
@@ -72,7 +72,7 @@ class Command(PlannerCommand):
             if options["q_cap"] is not None or options["slots"] is not None:
                 raise CommandError("--q-cap and --slots state figures; --from-csv reads them. Give one of the two")
             file = Path(options["from_csv"])
-            return measured_sweeps.import_sweep(
+            return sweep_imports.import_sweep(
                 acting_user=user,
                 fleet=fleet,
                 file=file,

@@ -7,7 +7,8 @@ from django.core.management.base import CommandError, CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named
 from planner.models import DriftCheck
-from planner.services import monitor, rights
+from planner.selectors.access import rights
+from planner.services.monitoring import monitor
 
 
 class Command(PlannerCommand):
@@ -37,5 +38,5 @@ class Command(PlannerCommand):
             breaches=check.figures.get("breaches", []),
             breaches_in_a_row=check.figures.get("breaches_in_a_row", 0),
         )
-        if check.verdict == DriftCheck.Verdict.LEFT:
+        if check.verdict == DriftCheck.Verdict.OUT_OF_RANGE:
             raise SystemExit(1)

@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandParser
 
 from planner.management.commands._base import PlannerCommand
-from planner.services import access
+from planner.services.access import roles
 
 
 class Command(PlannerCommand):
@@ -19,5 +19,5 @@ class Command(PlannerCommand):
 
     def run(self, user: User, options: dict[str, Any]) -> None:
         """Create and print the password."""
-        made, password = access.create_account(acting_user=user, username=options["username"], email=options["email"])
+        made, password = roles.create_account(acting_user=user, username=options["username"], email=options["email"])
         self.say(f"{made} was created; its first password is {password}", username=str(made), password=password)

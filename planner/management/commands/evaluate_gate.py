@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named, plan_numbered
-from planner.services import gates
+from planner.services.gate import evaluations
 
 
 class Command(PlannerCommand):
@@ -20,7 +20,7 @@ class Command(PlannerCommand):
     def run(self, user: User, options: dict[str, Any]) -> None:
         """Evaluate and print the items."""
         plan = plan_numbered(fleet_named(options["fleet"]), options["plan"])
-        evaluation = gates.evaluate_gate(acting_user=user, plan=plan)
+        evaluation = evaluations.evaluate_gate(acting_user=user, plan=plan)
         items = list(evaluation.items.order_by("number"))
         lines = []
         for item in items:

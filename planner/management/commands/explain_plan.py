@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named, plan_numbered
-from planner.selectors.explanations import explain
+from planner.selectors.plans.explanations import explain
 
 
 class Command(PlannerCommand):

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from planner.management.commands._base import fleet_named
-from planner.selectors.routing_tables import routing_table
+from planner.selectors.fleets.routing_tables import routing_table
 
 
 class Command(BaseCommand):

@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named
-from planner.services import rollouts
+from planner.services.rollouts.fallback import fall_back
 
 
 class Command(PlannerCommand):
@@ -20,7 +20,7 @@ class Command(PlannerCommand):
     def run(self, user: User, options: dict[str, Any]) -> None:
         """Fall back."""
         fleet = fleet_named(options["fleet"])
-        rollout = rollouts.fall_back(acting_user=user, fleet=fleet, reason=options["reason"])
+        rollout = fall_back(acting_user=user, fleet=fleet, reason=options["reason"])
         fleet.refresh_from_db()
         self.say(
             f"{fleet.slug} is on Flat-LB (table version {fleet.table_version})",

@@ -7,7 +7,8 @@ from django.core.management.base import BaseCommand
 
 from planner.management.commands._wait import wait_for
 from planner.models import Fleet, Job, Plan
-from planner.services import accounts, sample
+from planner.services.access import bootstrap
+from planner.services.plans import sample
 
 
 class Command(BaseCommand):
@@ -15,7 +16,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do what is missing; a start that was broken off goes on where it stopped."""
-        passwords = accounts.create_first_accounts()
+        passwords = bootstrap.create_first_accounts()
         if passwords:
             self.stdout.write("Accounts (these passwords are shown this once):")
             for name, password in passwords.items():

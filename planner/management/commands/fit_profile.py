@@ -7,7 +7,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from planner.management.commands._base import PlannerCommand
 from planner.models import Calibration
-from planner.services import fits
+from planner.services.calibrations import fits
 from planner.simulation.fit import TERMS
 
 

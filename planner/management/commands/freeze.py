@@ -7,7 +7,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named
 from planner.models import Freeze
-from planner.services import rollouts
+from planner.services.rollouts.freezes import freeze, lift_freeze
 
 
 class Command(PlannerCommand):
@@ -27,8 +27,8 @@ class Command(PlannerCommand):
             known = Freeze.objects.filter(fleet=fleet, lifted_at=None).first()
             if known is None:
                 raise CommandError(f"{what} are not frozen")
-            row = rollouts.lift_freeze(acting_user=user, freeze=known, reason=options["reason"])
+            row = lift_freeze(acting_user=user, freeze=known, reason=options["reason"])
             self.say(f"{what} may move again", id=row.pk, lifted_at=row.lifted_at)
             return
-        row = rollouts.freeze(acting_user=user, fleet=fleet, reason=options["reason"])
+        row = freeze(acting_user=user, fleet=fleet, reason=options["reason"])
         self.say(f"{what} are frozen: {row.reason}", id=row.pk, fleet=fleet.slug if fleet else None)

@@ -6,7 +6,9 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named, user_named
-from planner.services import access, rights
+from planner.selectors.access import rights
+from planner.services.access import roles
+from planner.services.access.roles import remove_role
 
 
 class Command(PlannerCommand):
@@ -22,7 +24,7 @@ class Command(PlannerCommand):
     def run(self, user: User, options: dict[str, Any]) -> None:
         """Give or take."""
         fleet = fleet_named(options["fleet"]) if options["fleet"] else None
-        change = access.take_role if options["take"] else access.grant_role
+        change = remove_role if options["take"] else roles.grant_role
         other = user_named(options["username"])
         change(acting_user=user, user=other, role=options["role"], fleet=fleet)
         held = "is not" if options["take"] else "is"

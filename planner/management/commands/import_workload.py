@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from planner.ingest import FORMATS
 from planner.management.commands._base import PlannerCommand, fleet_named, moment
-from planner.services import workloads
+from planner.services.workloads import imports
 
 
 class Command(PlannerCommand):
@@ -33,7 +33,7 @@ class Command(PlannerCommand):
         except OSError as error:
             raise CommandError(f"{path}: {error.strerror}") from error
         with file:
-            workload = workloads.import_workload(
+            workload = imports.import_workload(
                 acting_user=user,
                 fleet=fleet_named(options["fleet"]),
                 file=file,

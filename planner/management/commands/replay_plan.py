@@ -10,8 +10,9 @@ from planner.management.commands._base import PlannerCommand, fleet_named, plan_
 from planner.management.commands._wait import wait_for
 from planner.models import Replay
 from planner.routing import POLICIES
-from planner.services import replays
-from planner.services.replay_lines import gathered, read_fault, read_parameter
+from planner.services.replays import orders as replay_orders
+from planner.services.replays.option_lines import gathered, read_fault, read_parameter
+from planner.services.replays.options import ARRIVALS
 
 PASSED_ON = ("policies", "seeds", "arrivals", "cv", "run_length", "requests", "warmup", "also", "refine", "extend")
 
@@ -36,7 +37,7 @@ class Command(PlannerCommand):
             metavar="POLICY.NAME=VALUE",
             help="a parameter of a policy, such as sticky.vnodes=80; may be given again",
         )
-        parser.add_argument("--arrivals", default="poisson", choices=replays.ARRIVALS)
+        parser.add_argument("--arrivals", default="poisson", choices=ARRIVALS)
         parser.add_argument("--cv", type=float, help="coefficient of variation of gamma arrivals")
         parser.add_argument("--run-length", type=int, help="gaps in a run of bootstrap arrivals")
         parser.add_argument("--requests", type=int, default=20_000)
@@ -59,7 +60,7 @@ class Command(PlannerCommand):
         """Start, then wait."""
         plan = plan_numbered(fleet_named(options["fleet"]), options["plan"])
         switch = {"from_plan": options["switch_from"], "at": options["switch_at"]}
-        row, job = replays.start_replay(
+        row, job = replay_orders.start_replay(
             acting_user=user,
             plan=plan,
             loads_rps=options["loads"],

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from planner.errors import Refused
 from planner.models import Plan, Replay
-from planner.services.reproduction import reproduce_plan, reproduce_replay
+from planner.services.plans.reproduction import reproduce_plan, reproduce_replay
 
 
 class Command(BaseCommand):

@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named, plan_numbered
-from planner.services import rollouts
+from planner.services.rollouts.rollback import roll_back
 
 
 class Command(PlannerCommand):
@@ -22,7 +22,7 @@ class Command(PlannerCommand):
         """Roll back."""
         fleet = fleet_named(options["fleet"])
         plan = plan_numbered(fleet, options["plan"])
-        rollout = rollouts.roll_back(acting_user=user, fleet=fleet, plan=plan, reason=options["reason"])
+        rollout = roll_back(acting_user=user, fleet=fleet, plan=plan, reason=options["reason"])
         fleet.refresh_from_db()
         self.say(
             f"{plan} routes all keys of {fleet.slug} (table version {fleet.table_version})",

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from planner.management.commands._base import PlannerCommand, fleet_named, plan_numbered
 from planner.management.commands._wait import wait_for
 from planner.models import Study
-from planner.services import studies
+from planner.services.plans import studies
 
 HEAD = "  W x     q_cap x  admitted  imbalance  worst N-1  churn  slots used  replicated"
 

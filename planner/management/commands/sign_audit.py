@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandParser
 
 from planner.management.commands._base import PlannerCommand
-from planner.services import audit_chain
+from planner.services.audit import chain
 
 
 class Command(PlannerCommand):
@@ -20,7 +20,7 @@ class Command(PlannerCommand):
 
     def run(self, user: User, options: dict[str, Any]) -> None:
         """Sign and print or write the document."""
-        row = audit_chain.sign_checkpoint(acting_user=user)
+        row = chain.sign_checkpoint(acting_user=user)
         text = json.dumps(row.document, indent=1, sort_keys=True)
         if options["out"]:
             options["out"].write_text(text + "\n")

@@ -7,7 +7,8 @@ from django.core.management.base import CommandParser
 
 from planner.errors import Conflict
 from planner.management.commands._base import PlannerCommand, fleet_named
-from planner.services import rights, simulated_traffic
+from planner.selectors.access import rights
+from planner.services.telemetry import simulator
 
 
 class Command(PlannerCommand):
@@ -27,5 +28,5 @@ class Command(PlannerCommand):
         rights.require(user, rights.OPERATE, fleet)
         if not fleet.simulated_traffic:
             raise Conflict(f"{fleet.slug} is no fleet of simulated traffic: its routers report what they serve")
-        count = simulated_traffic.simulate_fleet(fleet, minutes=max(1, options["minutes"]))
+        count = simulator.simulate_fleet(fleet, minutes=max(1, options["minutes"]))
         self.say(f"{count} windows of simulated traffic were stored for {fleet.slug}", fleet=fleet.slug, windows=count)

@@ -8,17 +8,24 @@ from django.core.management.base import CommandError, CommandParser
 
 from planner.management.commands._base import PlannerCommand, fleet_named, moment, plan_numbered
 from planner.models import Plan, Rollout
-from planner.selectors.rollout_state import rollout_state
-from planner.services import rollouts
+from planner.selectors.rollouts.queries import rollout_state
+from planner.services.rollouts.starts import reschedule_rollout, start_rollout
+from planner.services.rollouts.steps import (
+    abort_rollout,
+    advance_rollout,
+    pause_rollout,
+    promote_rollout,
+    resume_rollout,
+)
 from planner.templatetags.rollouts import keys_share
 
 # Moves of the rollout that is ahead, and which of them take a reason.
 MOVES: dict[str, tuple[Callable[..., Rollout], bool]] = {
-    "advance": (rollouts.advance_rollout, False),
-    "promote": (rollouts.promote_rollout, True),
-    "pause": (rollouts.pause_rollout, True),
-    "resume": (rollouts.resume_rollout, False),
-    "abort": (rollouts.abort_rollout, True),
+    "advance": (advance_rollout, False),
+    "promote": (promote_rollout, True),
+    "pause": (pause_rollout, True),
+    "resume": (resume_rollout, False),
+    "abort": (abort_rollout, True),
 }
 
 
@@ -43,11 +50,9 @@ class Command(PlannerCommand):
         plan = plan_numbered(fleet_named(options["fleet"]), options["plan"])
         move = next((name for name in MOVES if options[name]), None)
         if options["move_to"] is not None:
-            rollout = rollouts.reschedule_rollout(
-                acting_user=user, rollout=_ahead(plan), scheduled_for=options["move_to"]
-            )
+            rollout = reschedule_rollout(acting_user=user, rollout=_ahead(plan), scheduled_for=options["move_to"])
         elif move is None:
-            rollout = rollouts.start_rollout(acting_user=user, plan=plan, scheduled_for=options["at"])
+            rollout = start_rollout(acting_user=user, plan=plan, scheduled_for=options["at"])
         else:
             change, takes_reason = MOVES[move]
             reason = {"reason": options["reason"]} if takes_reason else {}
@@ -57,7 +62,7 @@ class Command(PlannerCommand):
     def _tell(self, plan: Plan, rollout: Rollout) -> None:
         share = f"with {keys_share(rollout.weight)} of keys"
         at = rollout.scheduled_for.isoformat() if rollout.scheduled_for else None
-        held = [hold.message for hold in rollout_state(rollout)["held"]]
+        held = [hold.message for hold in rollout_state(rollout).held]
         when = f" for {at}" if rollout.state == Rollout.State.SCHEDULED else ""
         self.say(
             f"{plan} is {rollout.get_state_display()}{when} {share}" + "".join(f"\n  held: {line}" for line in held),

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from planner.errors import Refused
-from planner.services import audit_chain
+from planner.services.audit import chain
 
 
 class Command(BaseCommand):
@@ -25,11 +25,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Verify and say what was found."""
         try:
-            kept = [audit_chain.read_checkpoint(path, options["public_key"]) for path in options["checkpoint"]]
+            kept = [chain.read_checkpoint(path, options["public_key"]) for path in options["checkpoint"]]
         except Refused as refusal:
             raise CommandError(refusal.message) from refusal
         started = time.perf_counter()
-        verdict = audit_chain.verify(kept)
+        verdict = chain.verify(kept)
         took_s = time.perf_counter() - started
         if options["json"]:
             found = {**asdict(verdict), "intact": verdict.intact, "took_s": round(took_s, 3)}

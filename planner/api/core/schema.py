@@ -1,0 +1,118 @@
+"""What the OpenAPI document says about every route: the problem document, ETags, Idempotency-Key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from rest_framework import serializers
+
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    str,
+    OpenApiParameter.HEADER,
+    required=False,
+    description="ETag that was read; 428 without it, 412 when stale",
+)
+
+
+class ProblemError(serializers.Serializer[Any]):
+    pointer = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class Problem(serializers.Serializer[Any]):
+    """RFC 9457 problem document."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    code = serializers.CharField(help_text="Stable word for the kind of problem")
+    detail = serializers.CharField()
+    errors = ProblemError(many=True, required=False)  # type: ignore[assignment]  # RFC name, shadows a property
+
+
+PROBLEMS = {
+    400: "A value cannot be used",
+    401: "Not signed in",
+    403: "Not allowed",
+    404: "Not found",
+    405: "This address has no such method",
+    406: "Only JSON is answered",
+    409: "The state of things does not allow it",
+    412: "Changed since it was read",
+    413: "The body is larger than a request may be",
+    415: "Body of a type that is not accepted here",
+    422: "Idempotency-Key used with another request",
+    428: "If-Match is missing",
+}
+
+
+def problems(*codes: int) -> dict[Any, Any]:
+    """Problem responses by status."""
+    return {(code, "application/problem+json"): OpenApiResponse(Problem, description=PROBLEMS[code]) for code in codes}
+
+
+def CHANGED(serializer: Any, status: int = 200) -> dict[Any, Any]:
+    """Responses of a change."""
+    return {status: serializer}
+
+
+class Accepted(serializers.Serializer[Any]):
+    """What a 202 says."""
+
+    job = serializers.IntegerField()
+    job_url = serializers.CharField()
+    plan = serializers.IntegerField(required=False)
+    replay = serializers.IntegerField(required=False)
+
+
+class TokenScheme(OpenApiAuthenticationExtension):
+    """`Authorization: Token crt_...` in the document."""
+
+    target_class = "planner.api.core.authentication.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        """An API key in the header Authorization."""
+        return {
+            "type": "apiKey",
+            "in": "header",
+            "name": "Authorization",
+            "description": "The word Token, a space, and an API token: `Token crt_...`",
+        }
+
+
+class ConsoleSchema(AutoSchema):
+    """Adds to every operation what every operation may answer."""
+
+    def get_override_parameters(self) -> list[Any]:
+        """POSTs take an Idempotency-Key."""
+        found = list(super().get_override_parameters())
+        if self.method == "POST":
+            found.append(
+                OpenApiParameter(
+                    "Idempotency-Key",
+                    str,
+                    OpenApiParameter.HEADER,
+                    description="A repeated request with the same key gets the first answer again",
+                )
+            )
+        return found
+
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        bodies: dict[str, Any] = super()._get_response_bodies(direction)
+        codes = [400, 401, 403, 404, 405, 406]
+        if self.method != "GET":
+            codes += [409, 412, 413, 415, 422, 428]
+        for code in codes:
+            if str(code) not in bodies:
+                bodies[str(code)] = self._get_response_for_code(
+                    OpenApiResponse(Problem, description=PROBLEMS[code]),
+                    str(code),
+                    ["application/problem+json"],
+                    direction,
+                )
+        return bodies

@@ -1,0 +1,23 @@
+"""Endpoints of drift checks."""
+
+from __future__ import annotations
+
+from planner.api.core.viewsets import ReadViewSet
+from planner.api.monitoring.serializers import DriftCheckSerializer
+from planner.models import DriftCheck
+
+
+class DriftCheckViewSet(ReadViewSet):
+    """The monitor's checks: what was validated against what is measured now."""
+
+    queryset = DriftCheck.objects.select_related("fleet", "plan").order_by("-id")
+    serializer_class = DriftCheckSerializer
+    fleet_path = "plan__fleet"
+    filterset_fields = {
+        "fleet__slug": ["exact"],
+        "plan": ["exact"],
+        "rollout": ["exact"],
+        "verdict": ["exact", "in"],
+        "simulated": ["exact"],
+        "created_at": ["gte", "lt"],
+    }

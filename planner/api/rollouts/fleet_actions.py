@@ -1,0 +1,103 @@
+"""What happens to the rollouts of a fleet as a whole: actions of `/fleets/{slug}/`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.exceptions import ValidationError
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.core.etags import with_etag
+from planner.api.core.parsers import AnyBody
+from planner.api.core.schema import CHANGED
+from planner.api.core.serializers import ReasonInput
+from planner.api.core.viewsets import ReadViewSet
+from planner.api.rollouts import serializers
+from planner.models import Rollout
+from planner.selectors.rollouts.queries import rollouts_with_state
+from planner.services.rollouts import fallback, freezes, rollback
+
+RolloutSerializer = serializers.RolloutSerializer
+
+
+class FleetRollouts(ReadViewSet):
+    """Fall back, roll back, freeze and unfreeze."""
+
+    rollout_scopes = {"fall_back": "deploy", "roll_back": "deploy", "freeze": "deploy", "unfreeze": "deploy"}
+
+    def get_parsers(self) -> list[BaseParser]:
+        """As everywhere; but no body keeps a fleet from falling back."""
+        return [AnyBody()] if self._falls_back else super().get_parsers()
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
+        """Whoever falls back is answered in JSON, whatever they would rather have."""
+        return super().perform_content_negotiation(request, force=force or self._falls_back)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """As everywhere; but nothing that stands in a request keeps a fleet from falling back."""
+        try:
+            super().initial(request, *args, **kwargs)
+        except ValidationError:
+            if not self._falls_back:
+                raise
+
+    def takes_keys(self) -> bool:
+        """Falling back is safe to repeat by itself: each one acts, for what was true at the first may not be now."""
+        return not self._falls_back
+
+    @property
+    def _falls_back(self) -> bool:
+        # The action itself is known only after parsers and renderers were chosen.
+        return "fall_back" in (getattr(self, "action_map", None) or {}).values()
+
+    @extend_schema(request={"application/json": ReasonInput}, responses={200: RolloutSerializer})
+    @action(detail=True, methods=["post"], url_path="fall-back")
+    def fall_back(self, request: Request, slug: str) -> Response:
+        """Send all traffic by Flat-LB, now. Safe to repeat; needs no worker and no broker, and no freeze stops it.
+
+        A reason that cannot be read or stored is mended or left out.
+        """
+        rollout = fallback.fall_back(acting_user=self.person, fleet=self.get_object(), reason=_reason(request))
+        return _shown(rollout)
+
+    @extend_schema(request=serializers.RollBackInput, responses={200: RolloutSerializer})
+    @action(detail=True, methods=["post"], url_path="roll-back")
+    def roll_back(self, request: Request, slug: str) -> Response:
+        """Make a plan active again that was active before, at once and without a new replay."""
+        fleet = self.get_object()
+        data = self.accept(serializers.RollBackInput)
+        return _shown(rollback.roll_back(acting_user=self.person, fleet=fleet, **data))
+
+    @extend_schema(request=serializers.NeededReasonInput, responses={201: serializers.FreezeSerializer})
+    @action(detail=True, methods=["post"])
+    def freeze(self, request: Request, slug: str) -> Response:
+        """Freeze the rollouts of the fleet: nothing moves but what takes a plan off traffic."""
+        fleet = self.get_object()
+        data = self.accept(serializers.NeededReasonInput)
+        made = freezes.freeze(acting_user=self.person, fleet=fleet, **data)
+        answer = serializers.FreezeSerializer(made).data
+        return Response(answer, status=201, headers={"Location": f"/api/v1/freezes/{made.pk}/"})
+
+    @extend_schema(request=ReasonInput, responses=CHANGED(serializers.FreezeSerializer))
+    @action(detail=True, methods=["post"])
+    def unfreeze(self, request: Request, slug: str) -> Response:
+        """Lift the freeze that the fleet has of its own."""
+        fleet = self.get_object()
+        lifted = freezes.unfreeze(acting_user=self.person, fleet=fleet, **self.accept(ReasonInput))
+        return Response(serializers.FreezeSerializer(lifted).data)
+
+
+def _shown(rollout: Rollout) -> Response:
+    row = rollouts_with_state().get(pk=rollout.pk)
+    return with_etag(Response(RolloutSerializer(row).data), row)
+
+
+def _reason(request: Request) -> str:
+    """The text that was sent as the reason, if any can be read."""
+    sent: Any = request.data
+    value = sent.get("reason") if hasattr(sent, "get") else None
+    return value if isinstance(value, str) else ""

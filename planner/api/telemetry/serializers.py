@@ -1,0 +1,128 @@
+"""What routers report, and what is shown of it and of the monitor's checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from planner import models
+from planner.analysis.latency import FIRST, FORMAT, LARGEST_S, LAST
+from planner.api.core.fields import FiniteFloat
+from planner.api.core.serializers import Strict
+from planner.services.telemetry.payload import MAX_SOURCE_CHARS, MOST
+
+MAX_DESTINATIONS = 10_000
+MAX_SAMPLES = 100_000
+
+
+class TelemetryWindowSerializer(serializers.ModelSerializer[models.TelemetryWindow]):
+    fleet = serializers.CharField(source="fleet.slug", read_only=True)
+
+    class Meta:
+        model = models.TelemetryWindow
+        exclude = ["payload_digest"]
+
+
+class TelemetryRowSerializer(TelemetryWindowSerializer):
+    """A row of a list: without the counts of keys, the sketch and the figures of destinations."""
+
+    figures = serializers.JSONField(source="short_figures", read_only=True)
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "additionalProperties": {"type": "integer", "minimum": 0, "maximum": MOST},
+        "description": "Requests of each routing key, by its name; never text of prompts",
+    }
+)
+class KeyCounts(serializers.Field[Any, Any, Any, Any]):
+    """{key: requests}: many, so that they are looked over at once and not one by one."""
+
+    def to_internal_value(self, data: Any) -> dict[str, int]:
+        """The counts; what they may be is checked with the arms."""
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("An object: {key: requests}.")
+        return data
+
+    def to_representation(self, value: Any) -> Any:
+        """As they are."""
+        return value
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "required": ["format"],
+        "additionalProperties": False,
+        "properties": {
+            "format": {"type": "string", "enum": [FORMAT]},
+            "zero": {"type": "integer", "minimum": 0, "maximum": MOST},
+            "buckets": {
+                "type": "object",
+                "additionalProperties": {"type": "integer", "minimum": 0, "maximum": MOST},
+                "description": f"Bucket i, {FIRST} to {LAST}, counts latencies in (1.02^(i-1), 1.02^i] seconds",
+            },
+        },
+    }
+)
+class SketchField(serializers.Field[Any, Any, Any, Any]):
+    """A latency sketch; the service reads it."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        """The object that was sent."""
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("A sketch: an object with format, zero and buckets.")
+        return data
+
+    def to_representation(self, value: Any) -> Any:
+        """As it is."""
+        return value
+
+
+class DestinationReport(Strict):
+    name = serializers.CharField(required=False, max_length=120, trim_whitespace=False)
+    index = serializers.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, help_text="Its index in the routing table; or its name"
+    )
+    requests = serializers.IntegerField(min_value=0, max_value=MOST)
+    prompt_tokens = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)
+    cached_tokens = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)
+    # Names of the report, which shadow properties of the serializer's class and nothing of its instances.
+    errors = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)  # type: ignore[assignment]  # the name of the contract, which DRF uses otherwise
+    latency = SketchField(required=False, help_text="End to end, of the requests that were answered")
+    sample_s = serializers.ListField(
+        child=FiniteFloat(min_value=0, max_value=LARGEST_S),
+        required=False,
+        max_length=MAX_SAMPLES,
+        help_text="Latencies in seconds instead of the sketch",
+    )
+
+
+class ArmReport(Strict):
+    name = serializers.CharField(max_length=12, help_text="As the routing table names it: incumbent or canary")
+    destinations = DestinationReport(many=True, max_length=MAX_DESTINATIONS)  # type: ignore[call-arg]  # of the list
+
+
+class TelemetryInput(Strict):
+    source = serializers.CharField(  # type: ignore[assignment]  # the name of the contract, which DRF uses otherwise
+        max_length=MAX_SOURCE_CHARS, trim_whitespace=False, help_text="The router, by a name that it keeps"
+    )
+    table_version = serializers.IntegerField(
+        min_value=0, max_value=2**63 - 1, help_text="Version of the routing table that it ran in this window"
+    )
+    started_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField()
+    simulated = serializers.BooleanField(required=False, default=False)
+    arms = ArmReport(many=True, max_length=2)  # type: ignore[call-arg]  # of the list
+    keys = KeyCounts(required=False)
+
+
+class TelemetryAnswer(serializers.Serializer[Any]):
+    windows = serializers.ListField(child=serializers.IntegerField(), help_text="Ids, one for each arm")
+    recorded = serializers.IntegerField()
+    duplicates = serializers.IntegerField(help_text="Arms of a window that was there already, with the same figures")
+    late = serializers.BooleanField(help_text="It came when the monitor had judged its time already")
+    dropped_keys = serializers.IntegerField(help_text="Keys beyond the busiest 2,000, which are counted only")

@@ -1,1 +1,0 @@
-"""Endpoints, one file a room of the API."""

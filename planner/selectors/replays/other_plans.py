@@ -1,0 +1,76 @@
+"""Other plans of a fleet that a replay includes beside its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pyarrow.compute as pc
+
+from planner import artifacts
+from planner.errors import Invalid
+from planner.models import Artifact, Fleet, Plan
+from planner.simulation.options import OtherPlan
+
+KINDS = ("down", "drain", "slow")
+
+Option = TypeVar("Option", bound=OtherPlan)
+
+
+def other_plan(plan: Plan, number: Any, *, field: str) -> OtherPlan:
+    """Another plan of the fleet that can be replayed in this one's place: its number, id and digest of its table.
+
+    Raises
+    ------
+    Invalid
+        When there is none of that number with a table, or it is for other destinations or other speeds of them.
+    """
+    found = table_of(plan.fleet, number, field=field)
+    if found.parameters["destinations"] != plan.parameters["destinations"]:
+        raise Invalid(f"plan {number} is for other destinations than this one", field=field)
+    if found.capacity != plan.capacity:
+        # Replayed at this plan's speeds it would be judged by what it was not made for.
+        at = next(i for i, (its, own) in enumerate(zip(found.capacity, plan.capacity, strict=True)) if its != own)
+        raise Invalid(
+            f"plan {number} is for other speeds of its destinations than this one: of the first that differs "
+            f"{found.capacity[at]:g}, and {plan.capacity[at]:g} here",
+            field=field,
+        )
+    assert found.table is not None  # table_of gives no others
+    return OtherPlan(plan=number, id=found.pk, table=found.table.digest)
+
+
+def table_of(fleet: Fleet, number: Any, *, field: str) -> Plan:
+    """The plan of that number, which has a table.
+
+    Raises
+    ------
+    Invalid
+        When there is none.
+    """
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 2**31:
+        raise Invalid("a plan is named by its number in the fleet", field=field)
+    found = fleet.plans.filter(number=number).select_related("table").defer("summary").first()
+    if found is None or found.table is None:
+        raise Invalid(f"the fleet has no built plan {number}", field=field)
+    return found
+
+
+def with_unknown(other: Option, rates: Artifact, *, field: str) -> Option:
+    """Another plan with how many ``keys`` it places, and how many of them those rates do not have (``unknown``).
+
+    Keys are found by name; what is unknown gets no request in a replay, and so stands for nothing in its figures.
+
+    Raises
+    ------
+    Invalid
+        When every key is unknown: the plan's table would route nothing.
+    """
+    names = artifacts.load(Artifact.objects.get(digest=other.table), ["key"]).column("key")
+    there = pc.is_in(names, value_set=artifacts.load(rates, ["key"]).column("key").combine_chunks())
+    unknown = len(names) - int(pc.sum(there).as_py() or 0)
+    if unknown and unknown == len(names):
+        raise Invalid(
+            f"none of the {len(names):,} keys of plan {other.plan} is known to this plan's workload", field=field
+        )
+    return replace(other, keys=len(names), unknown=unknown)

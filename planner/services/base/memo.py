@@ -1,0 +1,92 @@
+"""What a process keeps because it takes long to make: bounded by bytes, made once at a time, and not kept for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+T = TypeVar("T")
+# How long a waiting thread goes without asking whether its result is wanted any more.
+ASK_EVERY_S = 0.2
+
+
+class Memo(Generic[T]):
+    """Values by key, the least recently used dropped first.
+
+    Parameters
+    ----------
+    max_bytes
+        Kept in all; while another value is made, half of it. The newest value is kept even if it alone is larger:
+        whoever asked for it will ask again.
+    size_of
+        Bytes of a value.
+    idle_s
+        Everything is dropped when nobody has asked for so long.
+    """
+
+    def __init__(self, max_bytes: int, size_of: Callable[[T], int], idle_s: float) -> None:
+        self.max_bytes, self.idle_s = max_bytes, idle_s
+        self._size_of = size_of
+        self._rows: OrderedDict[Hashable, T] = OrderedDict()
+        self._lock = threading.Lock()
+        self._used = 0.0
+        self._watched = False
+
+    def get(self, key: Hashable, make: Callable[[], T], checkpoint: Callable[[], None] = lambda: None) -> T:
+        """The value of a key; made by one thread while the others wait, calling ``checkpoint``, which may raise."""
+        while not self._lock.acquire(timeout=ASK_EVERY_S):
+            checkpoint()
+        try:
+            if key not in self._rows:
+                self._trim(self.max_bytes // 2, keep=0)
+                self._rows[key] = make()
+                self._trim(self.max_bytes, keep=1)
+            self._rows.move_to_end(key)
+            self._used = time.monotonic()
+            self._watch(self.idle_s)
+            return self._rows[key]
+        finally:
+            self._lock.release()
+
+    def drop(self) -> None:
+        """Keep nothing; a value that is being made meanwhile is kept."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._rows.clear()
+            finally:
+                self._lock.release()
+            pa.default_memory_pool().release_unused()
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return sum(self._size_of(value) for value in list(self._rows.values()))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _trim(self, most: int, keep: int) -> None:
+        while len(self._rows) > keep and self.size > most:
+            self._rows.popitem(last=False)
+
+    def _watch(self, after_s: float) -> None:
+        if not self._watched:
+            self._watched = True
+            timer = threading.Timer(after_s, self._look)
+            timer.daemon = True
+            timer.start()
+
+    def _look(self) -> None:
+        with self._lock:
+            self._watched = False
+            left = self._used + self.idle_s - time.monotonic()
+            if left > 0:
+                self._watch(left)
+                return
+            self._rows.clear()
+        pa.default_memory_pool().release_unused()

@@ -1,0 +1,142 @@
+"""Destinations of a fleet: added, and changed in state and speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Max
+
+from planner.errors import Conflict, Invalid
+from planner.models import (
+    Destination,
+    Fleet,
+)
+from planner.selectors.access import rights
+from planner.services.audit.events import record_event
+from planner.services.base.locking import lock
+from planner.services.fleets.destination_rules import NewDestination, check_destination, check_weight
+from planner.services.fleets.publishing import publish
+
+MAX_DESTINATIONS = 10_000
+
+
+def checked_destinations(
+    destinations: Sequence[NewDestination], taken: Sequence[str] = ()
+) -> list[tuple[str, str, float]]:
+    """Name, URL and speed of each new destination beside those whose names are taken.
+
+    Raises
+    ------
+    Invalid
+        For the first row that cannot be used; `field` is its path, such as ``destinations/0/url``.
+    Conflict
+        When a name is taken.
+    """
+    if not destinations:
+        raise Invalid("name at least one destination", field="destinations")
+    if len(taken) + len(destinations) > MAX_DESTINATIONS:
+        raise Invalid(f"a fleet has at most {MAX_DESTINATIONS:,} destinations", field="destinations")
+    known, before, rows = set(taken), set[str](), []
+    for at, row in enumerate(destinations):
+        name, url = row[:2]
+        weight = row[2] if len(row) == 3 else 1.0
+        place = f"destinations/{at}"
+        try:
+            check_destination(name, url, weight)
+        except Invalid as fault:
+            raise Invalid(fault.message, field=f"{place}/{fault.field}") from fault
+        if name in before:
+            raise Invalid(f"destination names must differ: {name!r} is there twice", field=f"{place}/name")
+        if name in known:
+            raise Conflict(f"this fleet has a destination named {name!r} already", code="exists", field=f"{place}/name")
+        before.add(name)
+        rows.append((name, url, float(weight)))
+    return rows
+
+
+def store_destinations(fleet: Fleet, rows: list[tuple[str, str, float]], *, first: int) -> list[Destination]:
+    return Destination.objects.bulk_create(
+        Destination(fleet=fleet, index=first + at, name=name, url=url, weight=weight)
+        for at, (name, url, weight) in enumerate(rows)
+    )
+
+
+@transaction.atomic
+def add_destinations(
+    *,
+    acting_user: User,
+    fleet: Fleet,
+    destinations: Sequence[NewDestination],
+    expected_version: int | None = None,
+) -> list[Destination]:
+    """Add destinations after those that the fleet has; Flat-LB sends to them at once, plans when they are made anew.
+
+    None is ever deleted, for tables name destinations by index: one that is gone is set down and keeps its index.
+    """
+    rights.require(acting_user, rights.MANAGE, fleet)
+    fleet = lock(Fleet, fleet.pk, expected_version)
+    rows = checked_destinations(destinations, list(fleet.destinations.values_list("name", flat=True)))
+    last = fleet.destinations.aggregate(n=Max("index"))["n"]
+    added = store_destinations(fleet, rows, first=0 if last is None else last + 1)
+    publish(fleet)
+    record_event(
+        "fleet.destinations_added",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=fleet,
+        after={
+            "destinations": [{"index": d.index, "name": d.name, "url": d.url, "weight": d.weight} for d in added],
+            "table_version": fleet.table_version,
+        },
+    )
+    return added
+
+
+@transaction.atomic
+def change_destination(
+    *,
+    acting_user: User,
+    destination: Destination,
+    state: str | None = None,
+    weight: float | None = None,
+    expected_version: int | None = None,
+) -> Destination:
+    """Mark a destination up, draining or down, or say how fast it is.
+
+    Routers see a state in the table they poll next. A weight stands in no table, so that none is published: it
+    changes what plans are judged on, and evidence collected before is stale.
+    """
+    if state is None and weight is None:
+        raise Invalid("name what to change: state, weight or both")
+    if state is not None:
+        rights.require(acting_user, rights.OPERATE, destination.fleet)
+    if weight is not None:
+        rights.require(acting_user, rights.MANAGE, destination.fleet)
+        check_weight(weight)
+    if state is not None and state not in Destination.State.values:
+        raise Invalid(f"{state!r} is not one of {', '.join(Destination.State.values)}", field="state")
+    fleet = lock(Fleet, destination.fleet_id)
+    if state is not None:
+        rights.require_now(acting_user, rights.OPERATE, fleet)
+    destination = lock(Destination, destination.pk, expected_version)
+    wanted = {"state": state, "weight": None if weight is None else float(weight)}
+    after = {name: value for name, value in wanted.items() if value not in (None, getattr(destination, name))}
+    if not after:
+        return destination
+    before = {name: getattr(destination, name) for name in after}
+    for name, value in after.items():
+        setattr(destination, name, value)
+    destination.bump(*after)
+    if "state" in after:
+        publish(fleet)
+    record_event(
+        "fleet.destination_changed",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=destination,
+        before=before,
+        after=after,
+    )
+    return destination

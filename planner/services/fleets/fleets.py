@@ -1,0 +1,161 @@
+"""Fleets: their destinations, serving profile and policy."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.db import IntegrityError, transaction
+
+from planner.errors import Conflict, Invalid
+from planner.models import (
+    Fleet,
+    FleetRole,
+    Plan,
+    PolicyVersion,
+    Rollout,
+    RolloutStep,
+)
+from planner.models.fleet import default_holds, default_weights
+from planner.selectors.access import rights
+from planner.services.audit.events import record_event
+from planner.services.base.locking import lock
+from planner.services.fleets.destination_rules import NewDestination
+from planner.services.fleets.destinations import checked_destinations, store_destinations
+from planner.services.fleets.engines import serving_profile
+from planner.services.fleets.policy import POLICY_FIELDS, check_policy, check_steps
+from planner.services.fleets.publishing import _record_publication
+
+RESERVED_SLUGS = ("new",)
+
+
+@transaction.atomic
+def create_fleet(
+    *,
+    acting_user: User,
+    slug: str,
+    name: str,
+    destinations: Sequence[NewDestination],
+    engine_profile: str,
+    description: str = "",
+    simulated_traffic: bool = False,
+    **policy: Any,
+) -> Fleet:
+    """Create a fleet with its destinations, its Flat-LB plan and that plan's rollout.
+
+    Flat-LB is live from the first moment, so that a fleet always has something to fall back to. `simulated_traffic`
+    is for samples: nothing serves there, and the console replays the published table against the clock.
+    """
+    rights.require(acting_user, rights.MANAGE)
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?", slug):
+        raise Invalid("use lower-case letters, digits and inner hyphens, 60 at most", field="slug")
+    if slug in RESERVED_SLUGS:
+        raise Invalid(f"{slug!r} is an address of the console; take another", field="slug")
+    rows = checked_destinations(destinations)
+    check_policy(policy)
+    weights = policy.get("canary_weights", default_weights())
+    check_steps(weights, policy.get("canary_holds_s", default_holds()))
+    taken = Conflict(f"a fleet named {slug!r} exists already", code="exists", field="slug")
+    if Fleet.objects.filter(slug=slug).exists():
+        raise taken
+    try:
+        with transaction.atomic():
+            fleet = Fleet.objects.create(
+                slug=slug,
+                name=name,
+                description=description,
+                serving_profile=serving_profile(engine_profile),
+                salt=secrets.token_hex(16),
+                simulated_traffic=simulated_traffic,
+                **policy,
+            )
+    except IntegrityError as error:
+        if "slug" not in str(error):
+            raise
+        raise taken from error
+    store_destinations(fleet, rows, first=0)
+    flat = Plan.objects.create(fleet=fleet, number=0, kind=Plan.Kind.FLAT, state=Plan.State.APPROVED)
+    rollout = Rollout.objects.create(
+        fleet=fleet,
+        plan=flat,
+        state=Rollout.State.ACTIVE,
+        kind=Rollout.Kind.FALLBACK,
+        weight=1.0,
+        started_by=acting_user,
+        activated_at=fleet.created_at,
+        step_started_at=fleet.created_at,
+    )
+    RolloutStep.objects.create(rollout=rollout, number=1, weight=1.0, entered_by=acting_user)
+    _record_policy(fleet, acting_user)
+    _record_publication(fleet)
+    for role in rights.GROUPS:
+        FleetRole.objects.create(fleet=fleet, role=role, group=_free_group(f"{slug}: {role}"))
+    record_event(
+        "fleet.created",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=fleet,
+        after={
+            "slug": slug,
+            "destinations": len(rows),
+            "weights": {d_name: weight for d_name, _, weight in rows if weight != 1},
+            "serving_profile": fleet.serving_profile.name,
+            **policy,
+        },
+    )
+    return fleet
+
+
+@transaction.atomic
+def change_policy(*, acting_user: User, fleet: Fleet, expected_version: int | None = None, **policy: Any) -> Fleet:
+    """Change the policy. Evidence that was judged under the old one is stale from then on."""
+    rights.require(acting_user, rights.MANAGE, fleet)
+    check_policy(policy)
+    fleet = lock(Fleet, fleet.pk, expected_version)
+    before = {field: getattr(fleet, field) for field in policy}
+    for field, value in policy.items():
+        setattr(fleet, field, value)
+    check_steps(fleet.canary_weights, fleet.canary_holds_s)
+    fleet.policy_version += 1
+    fleet.bump("policy_version", *policy)
+    _record_policy(fleet, acting_user)
+    record_event(
+        "fleet.policy_changed", acting_user=acting_user, fleet=fleet, subject=fleet, before=before, after=policy
+    )
+    return fleet
+
+
+@transaction.atomic
+def change_serving_profile(
+    *, acting_user: User, fleet: Fleet, engine_profile: str, expected_version: int | None = None
+) -> Fleet:
+    """Say that the fleet serves otherwise now. Whatever was calibrated, replayed or approved before is stale then."""
+    rights.require(acting_user, rights.MANAGE, fleet)
+    profile = serving_profile(engine_profile)
+    fleet = lock(Fleet, fleet.pk, expected_version)
+    before = {"serving_profile": fleet.serving_profile.name, "fingerprint": fleet.serving_profile.fingerprint}
+    fleet.serving_profile = profile
+    fleet.bump("serving_profile")
+    record_event(
+        "fleet.serving_profile_changed",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=fleet,
+        before=before,
+        after={"serving_profile": profile.name, "fingerprint": profile.fingerprint},
+    )
+    return fleet
+
+
+def _record_policy(fleet: Fleet, acting_user: User | None) -> None:
+    values = {field: getattr(fleet, field) for field in POLICY_FIELDS}
+    PolicyVersion.objects.create(fleet=fleet, number=fleet.policy_version, values=values, changed_by=acting_user)
+
+
+def _free_group(name: str) -> Group:
+    """A new group: one of that name may be left from elsewhere, and its members are nobody here."""
+    taken = Group.objects.filter(name=name).exists()
+    return Group.objects.create(name=f"{name} ({secrets.token_hex(3)})" if taken else name)

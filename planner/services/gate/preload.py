@@ -1,0 +1,116 @@
+"""What transitions need of files, read before they take a lock.
+
+Falling back takes the fleet's lock and must never wait for object storage. So nothing is read under a lock: a table is
+verified and the blast radius computed first, by the digests of what is content-addressed, and under the lock only
+database values are compared with them. Where those name other tables meanwhile, it is read and tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from django.db import transaction
+
+from planner import artifacts
+from planner.checklist.evidence import BlastRadius
+from planner.errors import ArtifactLost, Busy
+from planner.models import Plan
+from planner.selectors.rollouts.blast_radius import blast_radius
+from planner.selectors.rollouts.incumbents import incumbent_of
+
+T = TypeVar("T")
+TRIES = 4
+# Ids of the plan and its table, of the plan that it is held against and its table: none of them ever changes.
+_Pair = tuple[int, int | None, int, int | None]
+
+
+class NotPreloaded(Exception):
+    """Something is asked for under a lock that was not read before it."""
+
+
+@dataclass(frozen=True)
+class Preloaded:
+    """What was read: of each table why it cannot be (empty when it can), and of each pair of plans what moves."""
+
+    tables: dict[int, str] = field(default_factory=dict)
+    radii: dict[_Pair, BlastRadius | None] = field(default_factory=dict)
+
+    def require_table(self, plan: Plan) -> None:
+        """Raise ArtifactLost when the table of the plan could not be read, Unread when nobody tried."""
+        if self._lost(plan):
+            raise ArtifactLost(self._lost(plan))
+
+    def readable(self, plan: Plan) -> bool:
+        """Whether the plan has a table and it could be read."""
+        return plan.table_id is not None and not self._lost(plan)
+
+    def radius(self, plan: Plan, against: Plan) -> BlastRadius | None:
+        """What bringing the plan to traffic would touch; None where a table or the rates could not be read."""
+        try:
+            return self.radii[_pair(plan, against)]
+        except KeyError:
+            raise NotPreloaded from None
+
+    def _lost(self, plan: Plan) -> str:
+        assert plan.table_id is not None  # a plan without a table has no evidence
+        try:
+            return self.tables[plan.table_id]
+        except KeyError:
+            raise NotPreloaded from None
+
+
+def _pair(plan: Plan, against: Plan) -> _Pair:
+    return plan.pk, plan.table_id, against.pk, against.table_id
+
+
+def held_against(plan: Plan) -> Plan:
+    """The plan that is live in the place of this one: its incumbent, or Flat-LB."""
+    return incumbent_of(plan) or Plan.objects.get(fleet=plan.fleet_id, kind=Plan.Kind.FLAT)
+
+
+def read(plan: Plan) -> Preloaded:
+    """Read what a transition of the plan needs: as slow as storage is, and never to be called with a row locked."""
+    if plan.table is None:
+        return Preloaded()
+    try:
+        artifacts.verify(plan.table)
+        lost = ""
+    except ArtifactLost as problem:
+        lost = problem.message
+    against = held_against(plan)
+    try:
+        radius = blast_radius(plan, against)
+    except ArtifactLost:
+        radius = None
+    return Preloaded({plan.table.pk: lost}, {_pair(plan, against): radius})
+
+
+def read_table(plan: Plan) -> Preloaded:
+    """Verify the table of the plan alone; as `read`."""
+    if plan.table is None:
+        return Preloaded()
+    try:
+        artifacts.verify(plan.table)
+    except ArtifactLost as problem:
+        return Preloaded({plan.table.pk: problem.message})
+    return Preloaded({plan.table.pk: ""})
+
+
+def with_preloaded(plan_id: int, work: Callable[[Preloaded], T], *, reader: Callable[[Plan], Preloaded] = read) -> T:
+    """Read what a plan needs, then do the work in one transaction; both again when something else went live meanwhile.
+
+    Raises
+    ------
+    Busy
+        When it changes faster than it can be read.
+    """
+    for _ in range(TRIES):
+        stored = reader(Plan.objects.select_related("table", "workload__rates").get(pk=plan_id))
+        try:
+            with transaction.atomic():
+                return work(stored)
+        except NotPreloaded:
+            continue
+    raise Busy("what is live on this fleet changes faster than it can be looked at: try again")

@@ -1,0 +1,190 @@
+"""Whether what is measured lies within what was validated: the judgement of one check, and what it is judged on.
+
+The range is that of the plan that is active (paper, section 5.7, item 5): p99, error rate, max/mean of requests, load
+and active keys. A figure is outside only where the near end of its interval is, so that a minute with few requests
+does not count against a plan. Below the lowest replayed load nothing is outside: fewer requests leave more room than
+was validated, and a fleet that fell back every night would be of no use. It is said, and it is no breach.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass, field, replace
+
+from django.db.models import Q, QuerySet
+
+from planner.analysis.arms import error_share, fleet_imbalance
+from planner.models import DriftCheck, Fleet, Plan, Rollout, TelemetryWindow
+from planner.records import JsonObject
+from planner.selectors.monitoring.queries import envelope_of
+from planner.selectors.telemetry.traffic import (
+    Row,
+    acceptable,
+    active_keys_of,
+    arm_of,
+    load_of,
+    newest_end,
+    one_kind,
+    places_of,
+    rows_of,
+)
+
+# Of the interval of each figure. Several checks in a row must be outside before anything is done.
+ALPHA = 0.05
+# Windows that ended less than this long ago may be on their way still: the next check judges them.
+GRACE_S = 15.0
+# What one check looks back at most, where none ran for a while: what was an hour ago calls for nothing now.
+# Windows that come late are judged so long after their end, or for `telemetry_stale_s` where that is longer.
+LONGEST_S = 600.0
+FIRST_S = 60.0
+
+Verdict = DriftCheck.Verdict
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What a check found; `breaches` names the figures outside the range."""
+
+    verdict: str
+    explanation: str
+    since: dt.datetime
+    until: dt.datetime
+    simulated: bool = False
+    breaches: tuple[str, ...] = ()
+    figures: JsonObject = field(default_factory=dict)
+
+
+def look(fleet: Fleet, active: Rollout, last: DriftCheck | None, now: dt.datetime) -> Drift:
+    """Judge the telemetry that has come since the last check; no report may be stored meanwhile."""
+    until = now - dt.timedelta(seconds=GRACE_S)
+    since = until - dt.timedelta(seconds=FIRST_S)
+    if last is not None and last.window_end is not None:
+        since = max(last.window_end, until - dt.timedelta(seconds=LONGEST_S))
+    newest = TelemetryWindow.objects.order_by("-id").values_list("id", flat=True).first() or 0
+    drift = _look(fleet, active, _unjudged(fleet, last, since, until), since, until, now)
+    if drift.verdict == Verdict.SILENT:  # nothing was judged
+        newest = newest if last is None else last.figures.get("newest_window", newest)
+    return replace(drift, figures={**drift.figures, "newest_window": newest})
+
+
+def _unjudged(
+    fleet: Fleet, last: DriftCheck | None, since: dt.datetime, until: dt.datetime
+) -> QuerySet[TelemetryWindow]:
+    """What ended since the last check, and what came since then and ended before: a router that reports late is judged
+    late, each of its windows once."""
+    windows = acceptable(fleet).filter(ended_at__lte=until)
+    seen = None if last is None else last.figures.get("newest_window")
+    if seen is None:
+        return windows.filter(ended_at__gt=since)
+    reach = until - dt.timedelta(seconds=max(LONGEST_S, fleet.telemetry_stale_s))
+    return windows.filter(Q(ended_at__gt=since) | Q(pk__gt=seen), ended_at__gt=min(since, reach))
+
+
+def _look(
+    fleet: Fleet,
+    active: Rollout,
+    unjudged: QuerySet[TelemetryWindow],
+    since: dt.datetime,
+    until: dt.datetime,
+    now: dt.datetime,
+) -> Drift:
+    heard = newest_end(acceptable(fleet))
+    if heard is None or heard < now - dt.timedelta(seconds=fleet.telemetry_stale_s):
+        words = "No telemetry that counts has come yet" if heard is None else f"Silent since {_moment(heard)}"
+        return Drift(Verdict.SILENT, f"{words}: nobody would see the range being left.", since, until)
+    rows = one_kind(rows_of(unjudged))
+    if not any(row["requests"] for row in rows):
+        return Drift(Verdict.MISSING, "No request was reported since the last check.", since, until)
+    simulated = any(row["simulated"] for row in rows)
+    figures = _figures(fleet, active, rows)
+    figures["late_windows"] = sum(row["ended_at"] <= since for row in rows)
+    if active.plan.kind == Plan.Kind.FLAT:
+        return Drift(
+            Verdict.WITHIN, "Flat-LB is live: it has no validated range to leave.", since, until, simulated,
+            figures=figures,
+        )  # fmt: skip
+    return _against_range(fleet, active, figures, since, until, simulated)
+
+
+def _against_range(
+    fleet: Fleet, active: Rollout, figures: JsonObject, since: dt.datetime, until: dt.datetime, simulated: bool
+) -> Drift:
+    envelope = envelope_of(active)
+    if envelope is None:
+        return Drift(
+            Verdict.MISSING, f"No validated range is known of {active.plan}.", since, until, simulated, figures=figures
+        )
+    figures["limits"] = envelope
+    if not figures["requests"]:
+        warm = f"{fleet.canary_warmup_s:g} s of warm-up"
+        return Drift(
+            Verdict.MISSING, f"Nothing was reported of {active.plan} yet, after {warm}.", since, until, simulated,
+            figures=figures,
+        )  # fmt: skip
+    outside = _outside(figures, envelope)
+    if outside:
+        words = " ".join(outside.values())
+        return Drift(Verdict.OUT_OF_RANGE, words, since, until, simulated, tuple(outside), figures)
+    low = figures["load"]["rps"] < envelope["load_low_rps"]
+    note = f" The load is below the lowest that was replayed, {envelope['load_low_rps']:g}." if low else ""
+    return Drift(
+        Verdict.WITHIN,
+        f"p99 {figures['p99_s']['value']:.3g} s, {figures['error_rate']['value']:.2%} errors and "
+        f"{figures['load']['rps']:.4g} requests/s are within the validated range.{note}",
+        since,
+        until,
+        simulated,
+        figures=figures,
+    )
+
+
+def _figures(fleet: Fleet, active: Rollout, rows: list[Row]) -> JsonObject:
+    """Of the active plan: its requests, failures and latencies; of the fleet: its load, balance and active keys."""
+    warm = (active.activated_at or active.created_at) + dt.timedelta(seconds=fleet.canary_warmup_s)
+    flat = active.plan.kind == Plan.Kind.FLAT
+    mine = [row for row in rows if row["plan_id"] == active.plan_id and (flat or row["started_at"] >= warm)]
+    places = places_of(fleet)
+    arm, everything = arm_of(mine, places), arm_of(rows, places)
+    p99 = arm.latency.quantile_interval(0.99, 1 - ALPHA)
+    load = load_of(rows)
+    balance = fleet_imbalance(everything.per_destination, ALPHA, places.capacity) if places.indices else None
+    return {
+        "requests": arm.requests,
+        "errors": arm.errors,
+        "p99_s": p99.as_dict(),
+        "error_rate": error_share(arm.errors, arm.requests, ALPHA).as_dict(),
+        "hit_rate": arm.hit_rate,
+        "imbalance": None if balance is None else {k: v for k, v in balance.as_dict().items() if math.isfinite(v)},
+        "load": {"rps": load.rps, "low": load.low},
+        "active_keys": active_keys_of(rows),
+        "versions": {row["source"]: row["table_version"] for row in rows},
+    }
+
+
+def _outside(figures: JsonObject, envelope: JsonObject) -> dict[str, str]:
+    """A sentence for each figure outside the range."""
+    p99, errors, balance = figures["p99_s"], figures["error_rate"], figures["imbalance"]
+    load, keys = figures["load"], figures["active_keys"]
+    found = {}
+    if p99["low"] > envelope["p99_limit_s"]:
+        found["p99"] = f"p99 {p99['value']:.3g} s (at least {p99['low']:.3g}) is above {envelope['p99_limit_s']:g} s."
+    if errors["low"] > envelope["max_error_rate"]:
+        found["errors"] = (
+            f"{errors['value']:.2%} of requests failed (at least {errors['low']:.2%}), above "
+            f"{envelope['max_error_rate']:.2%}."
+        )
+    if balance is not None and balance["low"] > envelope["max_imbalance"]:
+        found["imbalance"] = (
+            f"max/mean of requests {balance['value']:.3f} (at least {balance['low']:.3f}) is above "
+            f"{envelope['max_imbalance']:.3g}."
+        )
+    if load["low"] > envelope["load_high_rps"]:
+        found["load"] = f"{load['rps']:.4g} requests/s are more than the {envelope['load_high_rps']:g} validated."
+    if keys is not None and keys > envelope["active_keys"]:
+        found["active_keys"] = f"{keys:,} keys are active, more than the {envelope['active_keys']:,} validated."
+    return found
+
+
+def _moment(value: dt.datetime) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,101 @@
+"""Ordering plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Max
+
+from planner.digests import digest
+from planner.errors import Invalid
+from planner.models import Calibration, Fleet, Job, Plan, Workload
+from planner.records import JsonObject
+from planner.selectors.access import rights
+from planner.services.audit.events import record_event
+from planner.services.base.locking import lock
+from planner.services.jobs import jobs
+from planner.services.plans import options as plan_options
+from planner.services.replays import options as replay_options
+
+
+@transaction.atomic
+def order_plan(
+    *,
+    acting_user: User,
+    fleet: Fleet,
+    workload: Workload,
+    calibration: Calibration,
+    incumbent: Plan | None = None,
+    replay: JsonObject | None = None,
+    note: str = "",
+    **options: Any,
+) -> tuple[Plan, Job]:
+    """Order a plan with the options of `plan_options.checked`.
+
+    With `incumbent`, a plan of the fleet that has a table, it is a replan: what is warm stays where it is as far
+    as the balance allows. The build is a job; with `replay` (see `replays.start_replay`) a replay follows it.
+    """
+    rights.require(acting_user, rights.PLAN, fleet)
+    # Before the lock: falling back takes it too, and must not wait for a large file.
+    plan_options.check_workload(fleet, workload, **options)
+    if replay is not None:
+        with _within_replay():
+            replay_options.check_requests(workload, **replay)
+            replay_options.check_others(fleet, workload, **replay)
+    fleet = lock(Fleet, fleet.pk)
+    parameters = plan_options.checked(fleet=fleet, calibration=calibration, incumbent=incumbent, **options)
+    if replay is not None:
+        # Refused now, while somebody is looking, and not after the build.
+        with _within_replay():
+            replay_options.chosen(Plan(fleet=fleet, calibration=calibration, parameters=parameters), **replay)
+    latest = fleet.plans.aggregate(n=Max("number"))["n"] or 0
+    plan = Plan.objects.create(
+        fleet=fleet,
+        number=latest + 1,
+        workload=workload,
+        calibration=calibration,
+        incumbent=incumbent,
+        parameters=parameters,
+        fingerprint=fleet.serving_profile.fingerprint,
+        inputs_digest=_inputs_digest(workload, incumbent, parameters),
+        author=acting_user,
+        note=note,
+    )
+    job = jobs.file_job(
+        acting_user=acting_user,
+        fleet=fleet,
+        kind=Job.Kind.BUILD_PLAN,
+        subject_id=plan.pk,
+        total=3,
+        payload={"replay": replay},
+    )
+    record_event(
+        "plan.ordered",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=plan,
+        after={"workload": workload.name, "calibration": calibration.pk, **parameters, "replay": bool(replay)},
+        reason=note,
+    )
+    return plan, job
+
+
+@contextmanager
+def _within_replay() -> Iterator[None]:
+    """What is wrong with the options of the replay is named by its place in the order."""
+    try:
+        yield
+    except Invalid as refusal:
+        place = "workload" if refusal.field == "plan" else f"replay/{refusal.field}" if refusal.field else "replay"
+        raise Invalid(refusal.message, code=refusal.code, field=place) from refusal
+
+
+def _inputs_digest(workload: Workload, incumbent: Plan | None, parameters: JsonObject) -> str:
+    inputs: JsonObject = {"rates": workload.rates.digest, "parameters": parameters}
+    if incumbent is not None and incumbent.table is not None:
+        inputs["incumbent"] = {"table": incumbent.table.digest, "destinations": incumbent.parameters["destinations"]}
+    return digest(inputs)

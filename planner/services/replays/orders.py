@@ -1,0 +1,140 @@
+"""Shadow replays: the candidate and Flat-LB on the same arrivals, at several loads and seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from planner.digests import code_version
+from planner.errors import Conflict
+from planner.models import Job, Plan, PlanState, Replay, ReplayCell, Rollout
+from planner.selectors.access import rights
+from planner.services.audit.events import record_event
+from planner.services.base.states import lock_plan, move_plan
+from planner.services.jobs import jobs
+from planner.services.replays.options import check_options, check_requests_of
+from planner.simulation.options import ReplayOptions, SyntheticRequests
+
+# Options that have a column of their own.
+COLUMNS = ("policies", "loads_rps", "seeds", "arrivals")
+
+
+def start_replay(
+    *, acting_user: User, plan: Plan, expected_version: int | None = None, **options: Any
+) -> tuple[Replay, Job]:
+    """Start a replay of a built plan with the options of `check_options`.
+
+    Each (policy, load, seed) is a cell, and a task of its own. A replay with faults, a plan switch or other rules of
+    the two policies that are compared is a what-if: it leaves the plan's state as it is, and is no evidence.
+
+    Raises
+    ------
+    Conflict
+        While another replay of the plan runs; for an ordinary replay of a plan that carries traffic: its approvals
+        are for the evidence that there is, and a rollout must not lose them on the way.
+    """
+    rights.require(acting_user, rights.PLAN, plan.fleet)
+    plan = Plan.objects.select_related("fleet__serving_profile", "workload__rates", "workload__trace").get(pk=plan.pk)
+    if plan.kind == Plan.Kind.FLAT:
+        raise Conflict("Flat-LB needs no replay: it is what plans are compared with")
+    # Neither a plan's inputs nor its workload change, so this needs no lock, and reads files.
+    chosen = check_options(plan, **options)
+    assert plan.workload is not None  # a database constraint of this kind of plan
+    synthetic = check_requests_of(plan.workload, chosen)
+    if synthetic is None:  # the number that is replayed, not the one that was ordered
+        chosen = replace(chosen, requests=min(chosen.requests, plan.workload.request_count))
+    return create_replay(acting_user, plan, expected_version, chosen, synthetic)
+
+
+@transaction.atomic
+def create_replay(
+    acting_user: User,
+    plan: Plan,
+    expected_version: int | None,
+    chosen: ReplayOptions,
+    synthetic: SyntheticRequests | None,
+) -> tuple[Replay, Job]:
+    plan = lock_plan(plan.pk, expected_version)
+    running = plan.replays.filter(state=Replay.State.RUNNING).first()
+    if running is not None:
+        raise Conflict(f"{running} is under way: wait for it or cancel it")
+    plan_state = "" if chosen.what_if else plan.state
+    if not chosen.what_if:
+        if plan.rollouts.filter(state__in=Rollout.LIVE).exists():
+            raise Conflict(
+                f"{plan} carries traffic, and another replay would put other evidence under its approvals: replay it "
+                "as a what-if, or order a plan with the same inputs and replay that",
+                code="live",
+            )
+        move_plan(plan, Plan.State.REPLAYING)
+    elif plan.state not in Plan.BUILT:
+        raise Conflict(f"{plan} is {plan.get_state_display()}: it cannot be replayed")
+    assert plan.workload is not None  # a database constraint of this kind of plan
+    profile = plan.fleet.serving_profile
+    row = Replay.objects.create(
+        plan=plan,
+        workload=plan.workload,
+        policies=list(chosen.policies),
+        loads_rps=list(chosen.loads_rps),
+        seeds=list(chosen.seeds),
+        arrivals=chosen.arrivals,
+        parameters={
+            **{name: value for name, value in chosen.to_json().items() if name not in COLUMNS},
+            "synthetic_trace": None if synthetic is None else synthetic.to_json(),
+        },
+        what_if=bool(chosen.what_if),
+        plan_state=plan_state,
+        slo_p99_s=plan.fleet.slo_p99_s,
+        engine_profile=profile.engine_profile,
+        fingerprint=profile.fingerprint,
+        code_version=code_version(),
+        created_by=acting_user,
+    )
+    names, loads, seeds = row.policies, row.loads_rps, row.seeds
+    cells = [(policy, load, seed) for load in loads for seed in seeds for policy in names]
+    ReplayCell.objects.bulk_create(
+        ReplayCell(replay=row, policy=policy, load_rps=load, seed=seed) for policy, load, seed in cells
+    )
+    job = jobs.file_job(
+        acting_user=acting_user, fleet=plan.fleet, kind=Job.Kind.REPLAY, subject_id=row.pk, total=len(cells)
+    )
+    record_event(
+        "replay.started",
+        acting_user=acting_user,
+        fleet=plan.fleet,
+        subject=row,
+        after={
+            "plan": plan.number,
+            "policies": names,
+            "loads_rps": loads,
+            "seeds": seeds,
+            "cells": len(cells),
+            "what_if": list(chosen.what_if),
+        },
+    )
+    return row, job
+
+
+def after_cancelled_replay(*, acting_user: User, job: Job) -> None:
+    """Close a cancelled replay and its open cells (rows are locked by the caller)."""
+    row = Replay.objects.get(pk=job.subject_id or 0)
+    cancel_open_cells(row)
+    row.state, row.finished_at = Replay.State.CANCELLED, timezone.now()
+    row.bump("state", "finished_at")
+    restore_state(row, Plan.objects.get(pk=row.plan_id))
+
+
+def cancel_open_cells(row: Replay) -> None:
+    """Cells that are queued or running are not wanted any more; workers that are at one find out and drop it."""
+    row.cells.filter(state__in=ReplayCell.OPEN).update(state=ReplayCell.State.CANCELLED, finished_at=timezone.now())
+
+
+def restore_state(row: Replay, plan: Plan) -> None:
+    """Return the locked plan to its state before a replay that came to nothing: no approval is lost by one."""
+    if plan.state == Plan.State.REPLAYING and not row.what_if:
+        # Replays that began before the state was recorded give the plan back as built, as they did then.
+        move_plan(plan, PlanState(row.plan_state or Plan.State.BUILT))

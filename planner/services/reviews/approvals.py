@@ -1,0 +1,242 @@
+"""Approving and rejecting: a second person decides on evidence that cannot change under them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q, QuerySet
+from django.utils import timezone
+
+from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
+from planner.models import Approval, GateEvaluation, Plan
+from planner.selectors.access import rights
+from planner.selectors.reviews.approvals import approvers_of, in_force
+from planner.services.audit.events import record_event
+from planner.services.base.locking import lock
+from planner.services.base.states import lock_plan, move_plan
+from planner.services.gate.preload import Preloaded, with_preloaded
+from planner.services.reviews.evidence_changes import current_evaluation
+
+# One that ran out is closed when its giver approves anew: later than its time, and no withdrawal.
+_EXPIRED = Q(withdrawn_at=None) | Q(withdrawn_at__gte=F("expires_at"))
+
+
+def _decide(plan: Plan, evaluation: GateEvaluation, acting_user: User, decision: str, comment: str) -> Approval:
+    assert plan.author is not None  # a database constraint of this kind of plan
+    approves = decision == Approval.Decision.APPROVE
+    now = timezone.now()
+    mine = plan.approvals.filter(approver=acting_user, evidence_digest=evaluation.evidence_digest, decision=decision)
+    # One that has run out makes room for a new one.
+    mine.filter(withdrawn_at=None, expires_at__lte=now).update(withdrawn_at=now, withdrawn_reason="it had run out")
+    try:
+        with transaction.atomic():
+            return Approval.objects.create(
+                plan=plan,
+                evaluation=evaluation,
+                decision=decision,
+                evidence_digest=evaluation.evidence_digest,
+                comment=comment,
+                approver=acting_user,
+                author=plan.author,
+                submitter=plan.submitted_by or plan.author,
+                shared_email=_shared_email(acting_user, plan) if approves else "",
+                expires_at=now + dt.timedelta(days=plan.fleet.approval_days) if approves else None,
+            )
+    except IntegrityError as error:
+        raise Conflict("you have decided on this evaluation already", code="decided") from error
+
+
+def _shared_email(approver: User, plan: Plan) -> str:
+    """The address that the approver has in common with the author or submitter: perhaps one person, two accounts."""
+    own = approver.email.strip()
+    others = (plan.author, plan.submitted_by)
+    same = any(own.lower() == other.email.strip().lower() for other in others if other is not None)
+    return own if own and same else ""
+
+
+def approve_plan(
+    *,
+    acting_user: User,
+    plan: Plan,
+    evidence_digest: str,
+    comment: str = "",
+    expected_version: int | None = None,
+) -> Approval:
+    """Approve on the evidence that was shown (`evidence_digest`). Never the author or submitter, admin or not.
+
+    The plan is approved when the fleet's quorum of different people is reached.
+    """
+    rights.require(acting_user, rights.APPROVE, plan.fleet)
+    return with_preloaded(
+        plan.pk, lambda stored: _approve(acting_user, plan, evidence_digest, comment, expected_version, stored)
+    )
+
+
+def _approve(
+    acting_user: User,
+    plan: Plan,
+    evidence_digest: str,
+    comment: str,
+    expected_version: int | None,
+    stored: Preloaded,
+) -> Approval:
+    plan = lock_plan(plan.pk, expected_version)
+    rights.require_now(acting_user, rights.APPROVE, plan.fleet)
+    if plan.state != Plan.State.IN_REVIEW:
+        raise Conflict(f"{plan} is {plan.get_state_display()}, not in review")
+    if acting_user.pk in (plan.author_id, plan.submitted_by_id):
+        raise NotAllowed("The author and the submitter cannot approve; a second person must.", code="second-person")
+    evaluation = current_evaluation(plan, stored)
+    if evidence_digest != evaluation.evidence_digest:
+        raise StaleVersion(
+            "The evidence was judged again since you read it; look at it once more.", code="evidence-stale"
+        )
+    approval = _decide(plan, evaluation, acting_user, Approval.Decision.APPROVE, comment)
+    approvals = count_approvals(plan, evaluation)
+    if approvals >= plan.fleet.min_approvals:
+        move_plan(plan, Plan.State.APPROVED)
+    else:
+        plan.bump()
+    record_event(
+        "plan.approved",
+        acting_user=acting_user,
+        fleet=plan.fleet,
+        subject=plan,
+        after={
+            "approvals": approvals,
+            "of": plan.fleet.min_approvals,
+            "state": plan.state,
+            **({"shared_email": approval.shared_email} if approval.shared_email else {}),
+        },
+        reason=comment,
+        evidence_digest=evaluation.evidence_digest,
+    )
+    return approval
+
+
+@transaction.atomic
+def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version: int | None = None) -> Approval:
+    """Reject a plan in review; the reason is required, for the author reads it."""
+    rights.require(acting_user, rights.APPROVE, plan.fleet)
+    if not comment.strip():
+        raise Invalid("say why, so that the author can mend it", field="comment")
+    plan = lock_plan(plan.pk, expected_version)
+    if plan.state != Plan.State.IN_REVIEW:
+        raise Conflict(f"{plan} is {plan.get_state_display()}, not in review")
+    evaluation = plan.gate_evaluations.latest("id")
+    decision = _decide(plan, evaluation, acting_user, Approval.Decision.REJECT, comment)
+    move_plan(plan, Plan.State.REJECTED)
+    record_event(
+        "plan.rejected",
+        acting_user=acting_user,
+        fleet=plan.fleet,
+        subject=plan,
+        after={"state": plan.state},
+        reason=comment,
+        evidence_digest=evaluation.evidence_digest,
+    )
+    return decision
+
+
+def approvals_in_force(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
+    """Approvals that count: of this very evidence, neither withdrawn nor expired, by others who may still approve.
+
+    Whoever has become the submitter since does not count: a second person is somebody else. Nor does who lost the
+    right, or whose account was switched off.
+    """
+    return _in_force(plan, evidence_digest).filter(approver__in=approvers_of(plan.fleet_id))
+
+
+def _in_force(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
+    given = plan.approvals.filter(in_force(), decision=Approval.Decision.APPROVE, evidence_digest=evidence_digest)
+    return given.exclude(approver__in=[plan.author_id, plan.submitted_by_id or plan.author_id])
+
+
+def count_approvals(plan: Plan, evaluation: GateEvaluation) -> int:
+    """Different people who approved this very evidence, however often it was judged."""
+    return approvals_in_force(plan, evaluation.evidence_digest).count()  # by constraint one a person
+
+
+def quorum_lost(plan: Plan, evaluation: GateEvaluation) -> Conflict | None:
+    """Why an approved plan has not the approvals that it needs any more; None while it has them.
+
+    The quorum is the fleet's of this moment, whatever it was when people voted.
+    """
+    have, need = count_approvals(plan, evaluation), plan.fleet.min_approvals
+    if have >= need:
+        return None
+    counted = approvals_in_force(plan, evaluation.evidence_digest)
+    given = plan.approvals.filter(decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest)
+    given = given.exclude(approver__in=counted.values("approver")).select_related("approver")
+    again = f"{have} of {need} stand; submit the plan for review again"
+    lost = _in_force(plan, evaluation.evidence_digest).exclude(pk__in=counted.values("pk")).select_related("approver")
+    if names := ", ".join(sorted(str(approval.approver) for approval in lost)):
+        text = f"{names} approved and may not approve on this fleet any more: {again}"
+        return Conflict(text, code="approver-lost-right")
+    if expired := given.filter(_EXPIRED, expires_at__lte=timezone.now()).order_by("-expires_at").first():
+        assert expired.expires_at is not None  # filtered by it
+        text = f"the approval of {expired.approver} expired on {expired.expires_at:%Y-%m-%d %H:%M} UTC: {again}"
+        return Conflict(text, code="approval-expired")
+    if withdrawn := given.exclude(withdrawn_at=None).order_by("-withdrawn_at").first():
+        why = f" ({withdrawn.withdrawn_reason})" if withdrawn.withdrawn_reason else ""
+        return Conflict(f"{withdrawn.approver} withdrew the approval{why}: {again}", code="approval-withdrawn")
+    return Conflict(
+        "the approvals are for other evidence than the latest; submit the plan for review again",
+        code="evidence-stale",
+    )
+
+
+@transaction.atomic
+def withdraw_approval(*, acting_user: User, approval: Approval, reason: str = "") -> Approval:
+    """Take one's own approval back. It counts no longer; a plan that lacks one cannot be deployed or taken further.
+
+    What carries traffic stays there: to take it off is to abort or to fall back.
+    """
+    plan = lock_plan(approval.plan_id)
+    approval = lock(Approval, approval.pk)
+    if approval.approver_id != acting_user.pk:
+        raise NotAllowed("Only who gave an approval can withdraw it; reject the plan instead.", code="not-yours")
+    if approval.decision != Approval.Decision.APPROVE:
+        raise Conflict("a rejection is final: order a plan with the same inputs instead")
+    if approval.withdrawn_at is not None:
+        raise Conflict("this approval is withdrawn already", code="withdrawn")
+    approval.withdrawn_at, approval.withdrawn_reason = timezone.now(), reason
+    approval.save(update_fields=["withdrawn_at", "withdrawn_reason"])
+    plan.bump()
+    record_event(
+        "approval.withdrawn",
+        acting_user=acting_user,
+        fleet=plan.fleet,
+        subject=plan,
+        before={"approval": approval.pk, "given_at": approval.created_at.isoformat()},
+        after={
+            "approvals": approvals_in_force(plan, approval.evidence_digest).count(),
+            "of": plan.fleet.min_approvals,
+            "state": plan.state,
+        },
+        reason=reason,
+        evidence_digest=approval.evidence_digest,
+    )
+    return approval
+
+
+def require_approved(plan: Plan, stored: Preloaded) -> GateEvaluation:
+    """The evaluation under which a plan is approved, checked again for a deploy, under the locks.
+
+    `stored` was read before them (`stored.after_reading`).
+
+    Raises
+    ------
+    Conflict
+        When the plan is not approved, or what was approved is not what is true now.
+    """
+    if plan.state != Plan.State.APPROVED:
+        raise Conflict(f"{plan} is {plan.get_state_display()}, not approved", code="not-approved")
+    # What cannot be read from storage now must not reach the routers.
+    stored.require_table(plan)
+    evaluation = current_evaluation(plan, stored)
+    if (lost := quorum_lost(plan, evaluation)) is not None:
+        raise lost
+    return evaluation

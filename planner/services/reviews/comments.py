@@ -1,0 +1,36 @@
+"""What people say about a plan."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from planner.errors import Invalid, NotAllowed
+from planner.models import Plan, PlanComment
+from planner.selectors.access import rights
+from planner.services.audit.events import record_event
+
+MAX_COMMENT_CHARS = 4_000
+
+
+@transaction.atomic
+def comment_plan(*, acting_user: User, plan: Plan, text: str) -> PlanComment:
+    """Say something about a plan, in any of its states; kept for ever, with the evidence that there was then."""
+    if not rights.sees(acting_user, plan.fleet):
+        raise NotAllowed(f"{acting_user.get_username()} does not see {plan.fleet}.")
+    text = text.strip()
+    if not text:
+        raise Invalid("a comment says something", field="text")
+    if len(text) > MAX_COMMENT_CHARS:
+        raise Invalid(f"{MAX_COMMENT_CHARS:,} characters at most", field="text")
+    digest = plan.gate_evaluations.order_by("-id").values_list("evidence_digest", flat=True).first() or ""
+    row = PlanComment.objects.create(plan=plan, author=acting_user, text=text, evidence_digest=digest)
+    record_event(
+        "plan.commented",
+        acting_user=acting_user,
+        fleet=plan.fleet,
+        subject=plan,
+        after={"comment": row.pk, "characters": len(text)},
+        evidence_digest=digest,
+    )
+    return row

@@ -1,0 +1,86 @@
+"""Times in which no rollout moves. Falling back, aborting and pausing are never frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from planner.errors import Conflict
+from planner.models import Fleet, Freeze
+from planner.selectors.access import rights
+from planner.selectors.rollouts.queries import freeze_of, frozen_words
+from planner.services.audit.events import record_event
+from planner.services.base.locking import lock
+from planner.services.rollouts.guards import needed_reason
+
+
+@transaction.atomic
+def freeze(*, acting_user: User, fleet: Fleet | None, reason: str) -> Freeze:
+    """Freeze the rollouts of a fleet (right: operate it), or of all fleets (right: manage fleets).
+
+    Whatever is under way when it is asked for is waited for: after this returns nothing moves.
+    """
+    _require_right(acting_user, fleet)
+    reason = needed_reason(reason)
+    # A transition holds its fleet's lock from its look at the freezes until it is done.
+    if fleet is None:
+        list(Fleet.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+    else:
+        fleet = lock(Fleet, fleet.pk)
+    _require_right(acting_user, fleet, rights.require_now)
+    if known := Freeze.objects.filter(fleet=fleet, lifted_at=None).first():
+        raise Conflict(frozen_words(known), code="frozen")
+    made = Freeze.objects.create(fleet=fleet, reason=reason, frozen_by=acting_user)
+    record_event(
+        "fleet.frozen",
+        acting_user=acting_user,
+        fleet=fleet,
+        subject=made,
+        after={"scope": fleet.slug if fleet else "all fleets"},
+        reason=reason,
+    )
+    return made
+
+
+@transaction.atomic
+def lift_freeze(*, acting_user: User, freeze: Freeze, reason: str = "") -> Freeze:
+    """Let rollouts move again. Nothing moves by that alone."""
+    _require_right(acting_user, freeze.fleet)
+    if freeze.fleet_id is not None:
+        lock(Fleet, freeze.fleet_id)
+    freeze = lock(Freeze, freeze.pk)
+    _require_right(acting_user, freeze.fleet, rights.require_now)
+    if freeze.lifted_at is not None:
+        raise Conflict(f"{freeze.lifted_by} lifted this freeze already")
+    freeze.lifted_at, freeze.lifted_by = timezone.now(), acting_user
+    freeze.save(update_fields=["lifted_at", "lifted_by"])
+    record_event(
+        "fleet.unfrozen",
+        acting_user=acting_user,
+        fleet=freeze.fleet,
+        subject=freeze,
+        before={"reason": freeze.reason, "frozen_by": str(freeze.frozen_by)},
+        after={"scope": freeze.fleet.slug if freeze.fleet else "all fleets"},
+        reason=reason,
+    )
+    return freeze
+
+
+def unfreeze(*, acting_user: User, fleet: Fleet, reason: str = "") -> Freeze:
+    """Lift the freeze that a fleet has of its own."""
+    rights.require(acting_user, rights.OPERATE, fleet)
+    known = freeze_of(fleet)
+    if known is None:
+        raise Conflict(f"the rollouts of {fleet} are not frozen", code="not-frozen")
+    if known.fleet_id is None:
+        raise Conflict("rollouts are frozen on all fleets, not on this one: an admin lifts that", code="frozen-for-all")
+    return lift_freeze(acting_user=acting_user, freeze=known, reason=reason)
+
+
+def _require_right(
+    acting_user: User, fleet: Fleet | None, require: Callable[[User, str, Fleet | None], None] = rights.require
+) -> None:
+    require(acting_user, rights.MANAGE if fleet is None else rights.OPERATE, fleet)

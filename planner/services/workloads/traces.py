@@ -1,0 +1,248 @@
+"""The requests of a workload, for replays and calibrations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner import artifacts
+from planner.models import Artifact, Workload
+from planner.services.base.memo import Memo
+from planner.simulation import Blocks, Trace, retime, synthetic
+from planner.simulation.options import SyntheticRequests
+from planner.simulation.synthetic import Lengths
+
+# Requests that a process keeps, and how long after they were last asked for. 5,000,000 made ones take 0.6 GB.
+MAX_BYTES = 768 * 2**20
+IDLE_S = 30.0
+# Requests that are made between two looks at whether they are wanted: about a quarter of a second.
+PART = 500_000
+
+# A workload of rates alone gets requests made from them: stated wherever their results are shown, and no
+# evidence for a fleet that wants measured ones.
+SYNTHETIC_REQUESTS = 20_000
+SYNTHETIC_ACTIVE_KEYS = 512
+SYNTHETIC_SEED = 1
+# Chat-like lengths: answers of about 50 tokens leave room under a p99 SLO of a few seconds at 10 ms a token.
+SYNTHETIC_LENGTHS: dict[str, Lengths] = {
+    "prefix_tokens": Lengths(3_000, 0.4, 512, 16_384),
+    "suffix_tokens": Lengths(250, 0.6, 16, 2_048),
+    "output_tokens": Lengths(48, 0.5, 1, 400),
+}
+
+
+def synthetic_settings(workload: Workload, requests: int | None = None) -> SyntheticRequests | None:
+    """How the requests of a workload without a trace are made; None when it has one.
+
+    Raises
+    ------
+    ValueError
+        When there is neither a trace nor any key with a rate above 0.
+    """
+    if workload.trace_id is not None:
+        return None
+    stored = artifacts.load(workload.rates, ["rate", "prefix_tokens"])
+    rates, prefix_tokens = stored.column("rate").to_numpy(), artifacts.prefix_tokens_of(stored)
+    positive = int(np.count_nonzero(rates))
+    if not positive:
+        raise ValueError("no key of this workload has a rate above 0, so there are no requests to replay")
+    lengths = dict(SYNTHETIC_LENGTHS)
+    if prefix_tokens is not None and (prefix_tokens > 0).any():
+        median = min(float(np.average(prefix_tokens, weights=rates)), 1_000_000.0)
+        sigma, low = lengths["prefix_tokens"].sigma, min(512, max(1, int(median)))
+        lengths["prefix_tokens"] = Lengths(max(1.0, median), sigma, low, max(16_384, int(8 * median)))
+    return SyntheticRequests(
+        requests=requests or SYNTHETIC_REQUESTS,
+        active_keys=min(SYNTHETIC_ACTIVE_KEYS, positive),
+        load_rps=float(rates.sum()),
+        seed=SYNTHETIC_SEED,
+        prefix_tokens=_lengths_option(lengths["prefix_tokens"]),
+        suffix_tokens=_lengths_option(lengths["suffix_tokens"]),
+        output_tokens=_lengths_option(lengths["output_tokens"]),
+    )
+
+
+def _lengths_option(lengths: Lengths) -> tuple[float, float, int, int]:
+    return lengths.median, lengths.sigma, lengths.low, lengths.high
+
+
+def trace_of(
+    workload: Workload,
+    settings: SyntheticRequests | None,
+    *,
+    requests: int | None = None,
+    checkpoint: Callable[[], None] = lambda: None,
+) -> Trace:
+    """The first `requests` requests of the workload's trace, or those that `synthetic_settings` describe.
+
+    Kept in the process for a while. ``checkpoint`` is called between steps of less than a second each at 5,000,000
+    requests; what it raises ends the work.
+    """
+    return _requests_of(_key(workload, settings, requests), checkpoint)
+
+
+def retimed(
+    workload: Workload,
+    settings: SyntheticRequests | None,
+    load_rps: float,
+    *,
+    requests: int | None = None,
+    checkpoint: Callable[[], None] = lambda: None,
+    **arrivals: Any,
+) -> Trace:
+    """`trace_of` at another load, with the arguments of `simulation.retime`, ready to be replayed.
+
+    Kept in the process: all policies of a load and seed see the same arrivals, one after the other.
+    """
+    source = _key(workload, settings, requests)
+
+    def make() -> Trace:
+        trace = _requests_of(source, checkpoint)
+        checkpoint()
+        trace = retime(trace, load_rps, **arrivals)
+        checkpoint()
+        _ = trace.chains  # found here, where a cancel is heard before and after
+        checkpoint()
+        return trace
+
+    return _retimed.get((source, load_rps, tuple(sorted(arrivals.items()))), make, checkpoint)
+
+
+def release() -> None:
+    """Keep nothing: whoever needed it does not want it any more."""
+    _retimed.drop()
+    _sources.drop()
+
+
+def has_gaps(workload: Workload, requests: int) -> bool:
+    """Whether the first so many requests arrive at more than one instant. Of a trace only the arrivals are read.
+
+    Made requests have exponential gaps, so that it takes two of them.
+    """
+    if workload.trace is None:
+        return requests > 1
+    arrival = artifacts.load(workload.trace, ["arrival_s"]).column("arrival_s").slice(0, requests).to_numpy()
+    return len(arrival) > 1 and float(arrival[-1]) > float(arrival[0])
+
+
+class _Source(NamedTuple):
+    """What requests come from: a trace and how many of it, or rates and how requests are made of them."""
+
+    digest: str
+    made: SyntheticRequests | None
+    requests: int | None
+
+
+def _key(workload: Workload, settings: SyntheticRequests | None, requests: int | None) -> _Source:
+    """Equal for equal requests: of those that are made the settings say how many, and no trace has more than all."""
+    if workload.trace is not None:
+        whole = requests is None or requests >= workload.request_count
+        return _Source(workload.trace.digest, None, None if whole else requests)
+    assert settings is not None  # synthetic_settings gave them
+    return _Source(workload.rates.digest, settings, None)
+
+
+def _bytes_of(trace: Trace) -> int:
+    """Of its arrays, with about what a replay finds in its blocks."""
+    own = (trace.arrival_s, trace.key, trace.prompt_tokens, trace.output_tokens, *trace.blocks)
+    return sum(array.nbytes for array in own) + 24 * len(trace)
+
+
+_sources: Memo[Trace] = Memo(MAX_BYTES, _bytes_of, IDLE_S)
+# The newest only: it shares everything but its arrivals with its source.
+_retimed: Memo[Trace] = Memo(0, _bytes_of, IDLE_S)
+
+
+def _requests_of(source: _Source, checkpoint: Callable[[], None]) -> Trace:
+    def make() -> Trace:
+        artifact = Artifact.objects.get(digest=source.digest)
+        if source.made is None:
+            return first(artifacts.load_trace(artifact, checkpoint), source.requests)
+        rates = artifacts.load_rate_vector(artifact)
+        checkpoint()
+        made = source.made
+        return made_of(
+            rates,
+            requests=made.requests,
+            active_keys=made.active_keys,
+            load_rps=made.load_rps,
+            seed=made.seed,
+            prefix_tokens=Lengths(*made.prefix_tokens),
+            suffix_tokens=Lengths(*made.suffix_tokens),
+            output_tokens=Lengths(*made.output_tokens),
+            checkpoint=checkpoint,
+        )
+
+    return _sources.get(source, make, checkpoint)
+
+
+def made_of(
+    rates: NDArray[np.float64],
+    *,
+    requests: int,
+    active_keys: int,
+    load_rps: float,
+    prefix_tokens: Lengths,
+    suffix_tokens: Lengths,
+    output_tokens: Lengths,
+    seed: int,
+    block_tokens: int = 512,
+    checkpoint: Callable[[], None] = lambda: None,
+) -> Trace:
+    """`synthetic_trace` of the same arguments, bit for bit, made part by part so that a cancel is heard meanwhile."""
+    active, chance = synthetic._active(rates, active_keys)
+    streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(5)]
+    parts = [slice(at, min(at + PART, requests)) for at in range(0, requests, PART)]
+    arrival_s = np.empty(requests)
+    drawn, prompt, output = (np.empty(requests, dtype=np.int64) for _ in range(3))
+    prefix = synthetic._draw(prefix_tokens, active_keys, streams[2])
+    for part in parts:
+        n = part.stop - part.start
+        drawn[part] = np.searchsorted(chance, streams[0].random(n), side="right")
+        arrival_s[part] = streams[1].standard_exponential(n)
+        prompt[part] = prefix[drawn[part]] + synthetic._draw(suffix_tokens, n, streams[3])
+        output[part] = synthetic._draw(output_tokens, n, streams[4])
+        checkpoint()
+    np.cumsum(arrival_s, out=arrival_s)
+    arrival_s /= load_rps
+    checkpoint()
+    shared = prefix // block_tokens
+    offsets = np.concatenate(([0], np.cumsum(-(-prompt // block_tokens))))
+    # The blocks of all keys, and last the first that is a request's own.
+    numbers = np.concatenate(([0], np.cumsum(shared)))
+    ids = np.empty(offsets[-1], dtype=np.int64)
+    for part in parts:
+        rows = offsets[part.start : part.stop + 1]
+        synthetic._fill(ids, rows, drawn[part], shared, numbers)
+        own = np.maximum(np.diff(rows) - shared[drawn[part]], 0)
+        numbers[-1] += own.sum()
+        checkpoint()
+    key = active[drawn]
+    checkpoint()
+    return Trace(
+        arrival_s=arrival_s,
+        key=key,
+        blocks=Blocks(offsets, ids),
+        prompt_tokens=prompt,
+        output_tokens=output,
+        block_tokens=block_tokens,
+    )
+
+
+def first(trace: Trace, n: int | None) -> Trace:
+    """The first n requests of a trace, which is not kept for them; the trace when n is None or there are no more."""
+    if n is None or n >= len(trace):
+        return trace
+    offsets, ids = trace.blocks
+    return Trace(
+        arrival_s=trace.arrival_s[:n].copy(),
+        key=trace.key[:n].copy(),
+        blocks=Blocks(offsets[: n + 1].copy(), ids[: int(offsets[n])].copy()),
+        prompt_tokens=trace.prompt_tokens[:n].copy(),
+        output_tokens=trace.output_tokens[:n].copy(),
+        block_tokens=trace.block_tokens,
+        key_names=trace.key_names,
+    )

@@ -1,0 +1,30 @@
+"""One's own password."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.views import PasswordChangeView
+from django.http import HttpResponse
+from django.urls import reverse_lazy
+
+from planner.services.audit.events import record_event
+from planner.web.access.forms import PasswordForm
+
+
+class Password(PasswordChangeView):
+    """Change it; other sessions of the account end."""
+
+    form_class = PasswordForm
+    template_name = "form.html"
+    success_url = reverse_lazy("home")
+    extra_context = {"title": "Password", "submit": "Change password"}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """That it was changed is part of the trail; it itself is not."""
+        answer = super().form_valid(form)
+        user: Any = self.request.user
+        record_event("account.password_changed", acting_user=user, fleet=None, subject=user)
+        messages.success(self.request, "Your password is changed; other sessions of yours have ended.")
+        return answer

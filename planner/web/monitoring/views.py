@@ -1,0 +1,28 @@
+"""The live page of a fleet: what routers report, against what was validated."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from planner.selectors.monitoring.live_page import live_page, live_state
+from planner.web.core.permissions import fragment
+from planner.web.core.view_helpers import find_fleet, fleet_render
+
+
+@require_GET
+@login_required
+def live(request: HttpRequest, slug: str) -> HttpResponse:
+    """Figures of each arm over time, the monitor's verdicts, and the version that each router runs."""
+    fleet = find_fleet(slug)
+    return fleet_render(request, "monitoring/live.html", fleet, live_page(fleet))
+
+
+@require_GET
+@fragment
+def state(request: HttpRequest, slug: str) -> HttpResponse:
+    """The state of things in words, fetched anew every quarter of a minute."""
+    fleet = find_fleet(slug)
+    return render(request, "monitoring/live_state.html", {"fleet": fleet, **live_state(fleet)})

@@ -1,0 +1,53 @@
+"""The page that explains a plan: a key, a destination, and how sensitive the plan is to its inputs."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from planner.models import Plan
+from planner.selectors.access import rights
+from planner.selectors.plans.explain_page import explain_page
+from planner.services.plans import studies
+from planner.web.core.permissions import fragment, needs
+from planner.web.core.view_helpers import act, action, find_plan, fleet_render, person
+
+
+@require_GET
+@login_required
+def explain(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Why a key is where it is; what a destination carries; what other inputs would give."""
+    found = find_plan(slug, number)
+    asked = {name: request.GET.get(name, "") for name in ("key", "destination", "head", "metric")}
+    page = explain_page(found, **asked)
+    return fleet_render(
+        request, "plans/explain.html", found.fleet, page, page["fault"].status if page["fault"] else 200
+    )
+
+
+@action
+@needs(rights.PLAN)
+def order_study(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """Order the sensitivity study."""
+    found = find_plan(slug, number)
+
+    def call() -> str:
+        studies.order_study(acting_user=person(request), plan=found)
+        return f"The study of {found} is ordered; it runs as soon as a worker is free."
+
+    return act(request, call, back=reverse("plan-explain", args=[slug, number]) + "#sensitivity")
+
+
+@require_GET
+@fragment
+def study_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
+    """How far the study is; when it ends the page loads anew."""
+    found = get_object_or_404(Plan.objects.select_related("fleet"), fleet__slug=slug, number=number)
+    job = studies.open_study(found)
+    response = render(request, "plans/study_progress.html", {"plan": found, "fleet": found.fleet, "job": job})
+    if job is None:
+        response["HX-Refresh"] = "true"
+    return response

@@ -1,0 +1,41 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.formatting import give_or_take, rounded
+from planner.services.replays.verdicts import _capacity
+from planner.simulation import capacity
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (490.0, 2, "490"),
+        (1234.5, 2, "1200"),
+        (0.000123, 2, "0.00012"),
+        (0.0, 3, "0"),
+        (-3.25, 2, "-3.2"),
+        (86.0, 3, "86"),
+    ],
+)
+def test_numbers_are_rounded_and_never_have_an_exponent(value, digits, text):
+    assert rounded(value, digits) == text
+
+
+def test_a_mean_without_an_interval_stands_alone():
+    assert give_or_take(160.0, None) == "160"
+    assert give_or_take(160.0, 9.0) == "160 ± 9"
+
+
+def test_a_capacity_over_seeds_never_claims_what_was_not_tested():
+    loads = [60.0, 120.0, 180.0, 240.0]
+
+    def of(passed):
+        return capacity(loads, [1.0] * passed + [9.0] * (4 - passed), 3.5)
+
+    wide = _capacity([of(1), of(3), of(2)], [1, 3, 2], 4)
+    assert wide["text"] == "60 to 180"  # a t interval would go from -29 to 269
+    same = _capacity([of(2), of(2), of(2)], [2, 2, 2], 4)
+    assert same["text"] == "120"
