@@ -17,7 +17,7 @@ limit. A canary that is worse than the incumbent counts only beyond a tolerance.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -309,14 +309,11 @@ def judge(
     numbers |= {
         "imbalance": {k: v if math.isfinite(v) else None for k, v in together.as_dict().items()},
         "more_errors_p": p_value,
-        "limits": {
-            "p99_s": limits.p99_s, "error_rate": limits.error_rate, "imbalance": limits.imbalance,
-            "min_requests": limits.min_requests,
-        },
+        "limits": asdict(limits),
         "look": look,
         "alpha": alpha,
         "checks": [{"name": c.name, "verdict": c.outcome, "text": c.text} for c in checks],
-    }  # fmt: skip
+    }
     outcome, why = _together(checks, canary, incumbent, limits)
     return Judgement(outcome, why, checks, numbers)
 
