@@ -17,7 +17,7 @@ limit. A canary that is worse than the incumbent counts only beyond a tolerance.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +31,7 @@ __all__ = [
     "Arm",
     "Check",
     "Imbalance",
-    "Judged",
+    "Judgement",
     "Limits",
     "Share",
     "alpha_of_look",
@@ -149,7 +149,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """The verdict of a step with its checks; `numbers` holds JSON values."""
 
     outcome: Outcome
@@ -253,7 +253,9 @@ def fleet_imbalance(per_destination: ArrayLike, alpha: float, capacity: ArrayLik
     )
 
 
-def judge(canary: Arm, incumbent: Arm, limits: Limits, *, look: int = 1, capacity: ArrayLike | None = None) -> Judged:
+def judge(
+    canary: Arm, incumbent: Arm, limits: Limits, *, look: int = 1, capacity: ArrayLike | None = None
+) -> Judgement:
     """Judge a step of a canary.
 
     1. ``fail`` where a comparison shows the canary outside: the lower end of an interval is above its limit, or the
@@ -279,7 +281,7 @@ def judge(canary: Arm, incumbent: Arm, limits: Limits, *, look: int = 1, capacit
 
     Returns
     -------
-    Judged
+    Judgement
         The outcome, its explanation, the checks and their numbers.
     """
     alpha = alpha_of_look(look)
@@ -307,16 +309,13 @@ def judge(canary: Arm, incumbent: Arm, limits: Limits, *, look: int = 1, capacit
     numbers |= {
         "imbalance": {k: v if math.isfinite(v) else None for k, v in together.as_dict().items()},
         "more_errors_p": p_value,
-        "limits": {
-            "p99_s": limits.p99_s, "error_rate": limits.error_rate, "imbalance": limits.imbalance,
-            "min_requests": limits.min_requests,
-        },
+        "limits": asdict(limits),
         "look": look,
         "alpha": alpha,
         "checks": [{"name": c.name, "verdict": c.outcome, "text": c.text} for c in checks],
-    }  # fmt: skip
+    }
     outcome, why = _together(checks, canary, incumbent, limits)
-    return Judged(outcome, why, checks, numbers)
+    return Judgement(outcome, why, checks, numbers)
 
 
 def _together(checks: tuple[Check, ...], canary: Arm, incumbent: Arm, limits: Limits) -> tuple[Outcome, str]:

@@ -159,7 +159,7 @@ def explain_key(
     **inputs
         The arguments of the plan, as in `build_table`: ``balance_target``, ``cold_load``, ``prefix_tokens``,
         ``slot_tokens``, ``token_budget``, ``tenants``, ``tenant_quota``, ``tenant_floor``. Where they contradict the
-        table, the reason is `Reason.NOT_TOLD`.
+        table, the reason is `Reason.UNKNOWN`.
 
     Returns
     -------

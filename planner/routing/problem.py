@@ -145,7 +145,7 @@ class Problem:
             room = rate_vector("token_budget", np.full(fleet, given) if given.ndim == 0 else given, fleet).copy()
         owner = None if tenants is None else index_vector("tenants", tenants, len(vector), most=MAX_TENANTS - 1)
         if owner is None and (tenant_quota is not None or tenant_floor is not None):
-            raise ValueError("tenant_quota and tenant_floor: need tenants")
+            raise ValueError("tenant_quota and tenant_floor: require tenants")
         return cls(
             rates=vector,
             exact_total=total,

@@ -28,7 +28,7 @@ class Reason(StrEnum):
     NO_ROOM = "no_room"
     QUOTA_FULL = "quota_full"
     PREFERRED = "preferred_others"
-    NOT_TOLD = "not_told"
+    UNKNOWN = "not_told"
 
 
 def planned_sizes(table: RoutingTable, given: Inputs, rates: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -80,7 +80,7 @@ def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[
     ``PREFERRED``
         ``density`` and the ``lowest_density`` that was taken, value per ``unit`` ("slot" or "token"); ``as_a_set``
         is True where the policy compares whole sets, so that the density of the key may be the higher one.
-    ``NOT_TOLD``
+    ``UNKNOWN``
         ``could_be``: values of the possible reasons (none: the inputs are not those of the table), with all their
         figures.
 
@@ -104,7 +104,7 @@ def why_not(table: RoutingTable, given: Inputs, key: int) -> tuple[Reason, dict[
     """
     own_rates = given.rates[table.admitted]
     if not np.array_equal(planned_sizes(table, given, own_rates), table.replicas):
-        return _not_told({})
+        return _unknown({})
     size = int(planned_sizes(table, given, given.rates[key : key + 1])[0])
     if table.admission == "top_rate" and given.room is None and not given.tenants_limited:
         before = (own_rates > given.rates[key]) | ((own_rates == given.rates[key]) & (table.admitted < key))
@@ -212,14 +212,14 @@ def _in_the_end(table: RoutingTable, given: Inputs, key: int, size: int) -> tupl
 
 
 def _one(refusals: dict[Reason, dict[str, Any]]) -> tuple[Reason, dict[str, Any]]:
-    return next(iter(refusals.items())) if len(refusals) == 1 else _not_told(refusals)
+    return next(iter(refusals.items())) if len(refusals) == 1 else _unknown(refusals)
 
 
-def _not_told(refusals: dict[Reason, dict[str, Any]]) -> tuple[Reason, dict[str, Any]]:
+def _unknown(refusals: dict[Reason, dict[str, Any]]) -> tuple[Reason, dict[str, Any]]:
     figures: dict[str, Any] = {"could_be": [reason.value for reason in refusals]}
     for each in refusals.values():
         figures |= each
-    return Reason.NOT_TOLD, figures
+    return Reason.UNKNOWN, figures
 
 
 def _values(given: Inputs) -> NDArray[np.float64]:

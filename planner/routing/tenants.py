@@ -48,7 +48,7 @@ def tenant_limits(
     if tenants is None:
         if quota is not None or floor is not None:
             given = "tenant_quota" if quota is not None else "tenant_floor"
-            raise ValueError(f"{given}: needs tenants, the tenant index of each key")
+            raise ValueError(f"{given}: requires tenants, the tenant index of each key")
         return none, none, none
     tenant_of = index_vector("tenants", tenants, keys)
     if quota is None and floor is None:

@@ -59,9 +59,9 @@ def retime(
     if arrivals not in ARRIVALS:
         raise ValueError(f"arrivals = {arrivals!r}: expected one of {', '.join(ARRIVALS)}")
     if (cv is not None) != (arrivals == "gamma"):
-        raise ValueError(f"cv = {cv}: given with arrivals = {arrivals!r}; it belongs to 'gamma' and is needed there")
+        raise ValueError(f"cv = {cv}: arrivals = {arrivals!r}; only 'gamma' takes it, and requires it")
     if run_length is not None and arrivals != "bootstrap":
-        raise ValueError(f"run_length = {run_length}: belongs to arrivals = 'bootstrap'")
+        raise ValueError(f"run_length = {run_length}: only arrivals = 'bootstrap' takes it")
     n = len(trace)
     if n < 2:
         return replace(trace, arrival_s=np.zeros(n))

@@ -154,7 +154,7 @@ def fit_iterations(points: Iterable[Any], *, base: EngineProfile, name: str | No
     seconds = rows[:, 3]
     for column, (constant, term) in enumerate(TERMS.items()):
         if not work[:, column].any():
-            raise ValueError(f"{constant} cannot be told from these points: {term} is 0 in all of them")
+            raise ValueError(f"{constant}: not determined by these points; {term} is 0 in all of them")
     weighed = work / seconds[:, None]
     size = np.linalg.norm(weighed, axis=0)
     scaled = weighed / size
@@ -162,16 +162,14 @@ def fit_iterations(points: Iterable[Any], *, base: EngineProfile, name: str | No
     found, _ = nnls(scaled, np.ones(len(rows)))
     constants = found / size
     if constants[1] == 0:
-        raise ValueError(
-            "prefill_tokens_per_s cannot be told from these points: time does not grow with prefill_tokens"
-        )
+        raise ValueError("prefill_tokens_per_s: not determined by these points; time does not grow with prefill_tokens")
     given = work @ constants
     errors = given / seconds - 1
     rms = float(np.sqrt(np.mean(errors**2)))
     if rms > LARGEST_RMS:
         raise ValueError(
-            f"points: no constants explain them; the nearest miss by {rms:.0%} (rms) and {LARGEST_RMS:.0%} is taken. "
-            f"They take {_span(seconds)} s and the equation gives {_span(given)} s: is a column in another unit?"
+            f"points: no constants fit them; the best fit has an error of {rms:.0%} (rms), at most {LARGEST_RMS:.0%} "
+            f"is accepted. They take {_span(seconds)} s and the equation gives {_span(given)} s. Check the units."
         )
     spread = errors @ errors / max(1, len(rows) - len(TERMS))
     relative = np.sqrt(spread * np.diag(np.linalg.inv(scaled.T @ scaled))) / np.maximum(found, 1e-300)
@@ -179,9 +177,9 @@ def fit_iterations(points: Iterable[Any], *, base: EngineProfile, name: str | No
     values["prefill_tokens_per_s"] = 1 / values["prefill_tokens_per_s"]
     provenance = dict(base.provenance)
     for constant, value, share in zip(TERMS, found, relative, strict=True):
-        exact = f"standard error {share:.1%}" if value else "held at 0, its least value"
+        exact = f"standard error {share:.1%}" if value else "held at 0, its lowest value"
         if value and share > 0.5:  # two standard errors reach 0
-            exact += ", so it may as well be 0"
+            exact += ", not significantly above 0"
         provenance[constant] = f"fitted: {len(rows)} points, rms error {rms:.2%}; {exact}"
     residuals = tuple(
         {**_point_dict(row), "given_s": float(give), "error": float(error)}
@@ -329,13 +327,13 @@ def _refuse_far(best: NDArray[np.float64], rms: float, rows: list[dict[str, floa
         if abs(log) >= (1 - NEAR_END) * np.log(WIDEST_SCALE):
             raise ValueError(
                 f"points: the time of {phase} would be more than {WIDEST_SCALE:g} times "
-                f"{'as long' if log > 0 else 'as short'} as the base profile's; {seen}: are these the requests that "
-                "were sent, and seconds? Else start from a profile nearer to the engine"
+                f"{'as long' if log > 0 else 'as short'} as the base profile's; {seen}. Check that these are the "
+                "requests that were sent and that times are in seconds, or start from a profile nearer to the engine."
             )
     if rms > LARGEST_RMS:
         raise ValueError(
-            f"points: no scales explain them; the nearest miss by {rms:.0%} (rms of log ratios) and "
-            f"{LARGEST_RMS:.0%} is taken; {seen}: were other requests sent, or is the engine of another kind?"
+            f"points: no scales fit them; the best fit has an error of {rms:.0%} (rms of log ratios), "
+            f"at most {LARGEST_RMS:.0%} is accepted; {seen}. Check the requests that were sent, and the engine."
         )
 
 
@@ -347,7 +345,7 @@ def _refuse_flat(best: NDArray[np.float64], given: Callable[[Any], list[dict[str
         moved[axis] += -0.1 if moved[axis] > 0 else 0.1
         there = [row["given_p99_s"] for row in given(moved)] + [row.get("given_p50_s", 0.0) for row in given(moved)]
         if np.allclose(here, there, rtol=1e-3):
-            raise ValueError(f"{constants} cannot be told from these points: a tenth more or less changes no latency")
+            raise ValueError(f"{constants}: not determined by these points; a change by 10% changes no latency")
 
 
 def _refuse_dependent(scaled: NDArray[np.float64]) -> None:
@@ -360,7 +358,7 @@ def _refuse_dependent(scaled: NDArray[np.float64]) -> None:
     weights = np.abs(np.linalg.svd(scaled)[2][-1])
     tied = [name for name, weight in zip(TERMS, weights, strict=True) if weight > 1e-3]
     raise ValueError(
-        f"{' and '.join(tied)} cannot be told apart from these points: "
+        f"{' and '.join(tied)}: not determined separately by these points; "
         f"{', '.join(TERMS[name] for name in tied)} follow from each other in all of them"
     )
 

@@ -87,11 +87,13 @@ def find_knee(
     if positive("knee_factor", factor) <= 1:
         raise ValueError(f"knee_factor = {factor}: expected above 1")
     if (slo_s is not None) != (method == "slo"):
-        raise ValueError(f"slo_s = {slo_s}: given with knee = {method!r}; it belongs to 'slo' and is needed there")
+        raise ValueError(f"slo_s = {slo_s}: knee = {method!r}; only 'slo' takes it, and requires it")
     load = np.asarray(load_rps, dtype=np.float64)
     p99 = np.asarray(p99_s, dtype=np.float64)
     if not len(load) or load.shape != p99.shape or load.ndim != 1:
-        raise ValueError(f"p99_s: {p99.shape} values for {load.shape} loads; expected as many, and at least one")
+        raise ValueError(
+            f"p99_s: {p99.shape} values for {load.shape} loads; expected one for each load, and at least one load"
+        )
     for name, values in (("load_rps", load), ("p99_s", p99)):
         bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
         if len(bad):

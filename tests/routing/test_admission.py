@@ -300,7 +300,7 @@ def test_a_floor_is_for_keys_with_demand_only():
         ({"tenants": [0, -1]}, r"tenants\[1\] = -1"),
         ({"tenants": [0]}, r"tenants: expected shape \(2,\)"),
         ({"tenants": [0.5, 1.0]}, "tenants: whole numbers expected"),
-        ({"tenant_quota": [1]}, "tenant_quota: needs tenants"),
+        ({"tenant_quota": [1]}, "tenant_quota: requires tenants"),
         ({"tenants": [0, 0], "tenant_quota": [-2]}, r"tenant_quota\[0\] = -2"),
         ({"tenants": [0, 0], "tenant_floor": [-1]}, r"tenant_floor\[0\] = -1"),
         ({"tenants": [0, 0], "tenant_floor": [2], "tenant_quota": [1]}, r"tenant_floor\[0\] = 2: above"),

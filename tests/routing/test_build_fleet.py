@@ -352,7 +352,7 @@ def test_tenants_share_the_slots_within_quota_and_above_floor():
         ({"prefix_tokens": [1e300], "rates": [1e300], "slots": 0}, r"prefix_tokens\[0\] = 1e\+300: the product"),
         ({"tenants": [-1]}, r"tenants\[0\] = -1"),
         ({"tenants": [0.5]}, "tenants: whole numbers expected, got dtype float64"),
-        ({"tenant_quota": [1]}, "need tenants"),
+        ({"tenant_quota": [1]}, "require tenants"),
         ({"tenants": [3], "tenant_quota": [1]}, r"tenants\[0\] = 3: tenant_quota has 1 tenants"),
         ({"tenants": [0], "tenant_quota": [-2]}, r"tenant_quota\[0\] = -2"),
         ({"tenants": [0], "tenant_floor": [3]}, r"tenant_floor\[0\] = 3: the floors sum to 3, above slots = 2"),

@@ -119,7 +119,7 @@ def test_two_limits_without_space_give_no_single_reason():
     options = {"tenants": tenants, "tenant_quota": np.array([2])}
     table = build_table(rates, destinations=2, q_cap=9.0, slots=2, **options)
     told = explain_key(table, rates, 2, **options)
-    assert told.reason == Reason.NOT_TOLD
+    assert told.reason == Reason.UNKNOWN
     assert told.figures["could_be"] == ["slots_gone", "quota_full"]
     assert (told.figures["last_rate"], told.figures["quota"], told.figures["used"]) == (4.0, 2, 2)
 
@@ -175,7 +175,7 @@ def test_key_without_room_has_that_reason_although_later_keys_took_its_slot(admi
     assert table.admitted.tolist() == [0, 1, 3]
     told = explain_key(table, rates, 2, **options)
     if admission == "exact":  # it is not solved again, so only the end is known
-        assert told.reason == Reason.NOT_TOLD
+        assert told.reason == Reason.UNKNOWN
         assert set(told.figures["could_be"]) == {"preferred_others", "no_room"}
     else:
         assert (told.reason, told.figures["with_room"]) == (Reason.NO_ROOM, 0)
@@ -188,7 +188,7 @@ def test_key_without_room_has_that_reason_although_later_keys_took_its_slot(admi
 def test_inputs_of_another_table_give_no_reason():
     table = build_table(HAND, **OPTIONS)
     told = explain_key(table, HAND * 3, 4)
-    assert (told.reason, told.figures) == (Reason.NOT_TOLD, {"could_be": []})
+    assert (told.reason, told.figures) == (Reason.UNKNOWN, {"could_be": []})
 
 
 def test_explanation_lists_lost_gained_and_kept_destinations_of_the_incumbent():
@@ -312,7 +312,7 @@ def test_reason_is_the_single_limit_that_refused_the_key_at_its_turn(problem):
         if len(why) == 1:
             assert {told[b].reason.value} == why
         else:
-            assert told[b].reason == Reason.NOT_TOLD
+            assert told[b].reason == Reason.UNKNOWN
             assert set(told[b].figures["could_be"]) == why
 
 

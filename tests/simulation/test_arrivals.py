@@ -61,7 +61,7 @@ def test_bootstrap_draws_runs_of_the_traces_own_gaps():
         ({"arrivals": "even"}, "arrivals = 'even': expected one of scaled"),
         ({"arrivals": "gamma"}, "cv = None"),
         ({"arrivals": "gamma", "cv": -1.0}, "cv = -1.0"),
-        ({"cv": 2.0}, "belongs to 'gamma'"),
+        ({"cv": 2.0}, "only 'gamma' takes it"),
         ({"run_length": 4}, "run_length = 4"),
         ({"seed": -1}, "seed = -1"),
     ],

@@ -75,8 +75,8 @@ def test_constant_below_its_error_is_reported_as_possibly_zero():
     points = iterations(BASE, 12, seed=3, noise=0.05)
     found = fit([replace(p, context_tokens=100 * p.decodes + i) for i, p in enumerate(points)], base=BASE)
     told = [found.provenance[name] for name in ("sequence_s", "context_token_s")]
-    assert any("may as well be 0" in text or "held at 0" in text for text in told), told
-    assert "may as well be 0" not in found.provenance["prefill_tokens_per_s"]
+    assert any("not significantly above 0" in text or "held at 0" in text for text in told), told
+    assert "not significantly above 0" not in found.provenance["prefill_tokens_per_s"]
 
 
 def test_rows_of_numbers_are_points_too():
@@ -97,11 +97,17 @@ def test_constant_without_cost_is_zero_and_reported():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: replace(p, prefill_tokens=0.0), "prefill_tokens_per_s cannot be told .* prefill_tokens is 0 in all"),
-        (lambda p: replace(p, decodes=0.0), "sequence_s cannot be told .* decodes is 0 in all"),
-        (lambda p: replace(p, decodes=7.0), "iteration_s and sequence_s cannot be told apart"),
-        (lambda p: replace(p, context_tokens=9 * p.decodes), "sequence_s and context_token_s cannot be told apart"),
-        (lambda p: replace(p, seconds=0.01), "prefill_tokens_per_s cannot be told .* does not grow with"),
+        (
+            lambda p: replace(p, prefill_tokens=0.0),
+            "prefill_tokens_per_s: not determined .* prefill_tokens is 0 in all",
+        ),
+        (lambda p: replace(p, decodes=0.0), "sequence_s: not determined .* decodes is 0 in all"),
+        (lambda p: replace(p, decodes=7.0), "iteration_s and sequence_s: not determined separately"),
+        (
+            lambda p: replace(p, context_tokens=9 * p.decodes),
+            "sequence_s and context_token_s: not determined separately",
+        ),
+        (lambda p: replace(p, seconds=0.01), "prefill_tokens_per_s: not determined .* does not grow with"),
     ],
 )
 def test_points_that_do_not_determine_a_constant_are_refused_by_its_name(change, message):
@@ -112,7 +118,7 @@ def test_points_that_do_not_determine_a_constant_are_refused_by_its_name(change,
 @pytest.mark.parametrize(
     ("points", "message"),
     [
-        ([], "iteration_s cannot be told"),
+        ([], "iteration_s: not determined"),
         (iterations(BASE, 3, seed=5), "points: 3 given; .* need at least 4"),
         ([(1, 2, 3)], r"points\[0\]: 3 values"),
         ([(1, 2, 3, 0.1), (1, -2, 3, 0.1)], r"points\[1\].decodes = -2.0"),
@@ -177,7 +183,7 @@ def test_equal_arguments_give_equal_fits_and_fit_returns_its_profile():
 def test_sweep_without_prefill_does_not_determine_its_rate():
     quick = EngineProfile("q", 20_000, 1e12, 0.005, 0.0002, 1e-7, max_batched_tokens=512, max_sequences=32)
     points = [SweepPoint(load, p.p99_s, p.p50_s) for load in (20.0, 60.0) for p in [sweep_point(SHORT, load, quick, 0)]]
-    with pytest.raises(ValueError, match="prefill_tokens_per_s cannot be told from these points"):
+    with pytest.raises(ValueError, match="prefill_tokens_per_s: not determined by these points"):
         fit_sweep(points, base=quick, trace=TRACE, max_requests=300)
 
 
@@ -229,7 +235,7 @@ def swept(*of_p99, p50=1.0):
         (swept(*[1 / 60] * 4, p50=1 / 60), "more than 8 times as short"),
         (
             swept(6, 1 / 6, 6, 1 / 6),
-            r"no scales explain them; the nearest miss by \d+% .* 50% is taken; measured",
+            r"no scales fit them; the best fit has an error of \d+% .* 50% is accepted; measured",
         ),
     ],
     ids=["much slower", "much faster", "contradictory"],
@@ -242,5 +248,5 @@ def test_sweep_far_from_the_base_profile_is_refused_with_both_latency_ranges(poi
 def test_iterations_far_from_the_equation_are_refused():
     rng = np.random.default_rng(3)
     points = [replace(p, seconds=float(p.seconds * np.exp(3 * rng.standard_normal()))) for p in iterations(BASE, 60)]
-    with pytest.raises(ValueError, match=r"no constants explain them; .*rms.*is a column in another unit"):
+    with pytest.raises(ValueError, match=r"no constants fit them; .*rms.*Check the units"):
         fit_iterations(points, base=BASE)

@@ -84,7 +84,7 @@ def test_the_knee_is_a_load_of_the_sweep_and_everything_up_to_it_is_within_the_b
     ("arguments", "message"),
     [
         (([], []), "p99_s: .* at least one"),
-        (([1.0], [1.0, 2.0]), "p99_s: .*expected as many"),
+        (([1.0], [1.0, 2.0]), "p99_s: .*expected one for each load"),
         (([1.0, np.nan], [1.0, 2.0]), r"load_rps\[1\] = nan"),
         (([1.0, 2.0], [1.0, np.inf]), r"p99_s\[1\] = inf"),
         (([1.0, 2.0], [0.0, 1.0]), r"p99_s\[0\] = 0.0"),
@@ -102,7 +102,7 @@ def test_points_that_are_not_a_sweep_are_refused_by_index_and_value(arguments, m
         ({"method": "eye"}, "knee = 'eye': expected one of factor, chord, slo"),
         ({"factor": 1.0}, "knee_factor = 1.0"),
         ({"method": "slo"}, "slo_s = None"),
-        ({"method": "chord", "slo_s": 1.0}, "slo_s = 1.0: given with knee = 'chord'"),
+        ({"method": "chord", "slo_s": 1.0}, "slo_s = 1.0: knee = 'chord'"),
         ({"method": "slo", "slo_s": -1.0}, "slo_s = -1.0"),
     ],
 )

@@ -129,7 +129,7 @@ def test_points_that_cannot_tell_a_constant_fail_with_its_name(cast, fleet):
     rows = [f"{n},1,0,{n},{n * n},0.02" for n in range(1, 9)]
     job = run(fits.order_fit(acting_user=cast.ada, calibration=imported(cast, fleet, [ITERATIONS, *rows]), name="x"))
     assert job.state == Job.State.FAILED
-    assert job.error.startswith("prefill_tokens_per_s cannot be told from these points")
+    assert job.error.startswith("prefill_tokens_per_s: not determined by these points")
     assert AuditEvent.objects.get(action="profile.fit_failed").reason == job.error
 
 
