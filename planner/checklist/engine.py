@@ -70,7 +70,7 @@ class Check:
     needs: str
 
     def judge(self, evidence: Evidence, live: Live) -> Judgement:
-        """The verdict; missing where the part of the evidence that it is about is not there."""
+        """Return the verdict; missing without the part of the evidence that the check needs."""
         if self.needs == "replay" and evidence.replay is None:
             return Judgement(MISSING, no_replay(evidence))
         return self.function(evidence, live)
@@ -84,7 +84,26 @@ _SUMMARIES: dict[int, Summary] = {}
 def check(
     *, item: int, name: str, title: str, waivable: bool = True, needs: str = ""
 ) -> Callable[[Function], Function]:
-    """Register a check of an item. `needs="replay"`: without a finished replay it is missing."""
+    """Register a check of an item.
+
+    Parameters
+    ----------
+    item : int
+        Number of the item, 1 to 6.
+    name : str
+        Unique name of the check.
+    title : str
+        Title on pages.
+    waivable : bool
+        Whether a waiver can settle the check.
+    needs : {"", "replay"}
+        With "replay" the check is missing without a finished replay.
+
+    Returns
+    -------
+    callable
+        Decorator that registers a function of the evidence and the live state.
+    """
 
     def register(function: Function) -> Function:
         if name in CHECKS:
@@ -96,7 +115,7 @@ def check(
 
 
 def summary(*, item: int) -> Callable[[Summary], Summary]:
-    """Register what an item says when all its checks pass."""
+    """Register the sentence of an item whose checks all pass."""
 
     def register(function: Summary) -> Summary:
         _SUMMARIES[item] = function
@@ -106,7 +125,7 @@ def summary(*, item: int) -> Callable[[Summary], Summary]:
 
 
 def no_replay(evidence: Evidence) -> str:
-    """Why there is no replay to judge by."""
+    """Return the reason why there is no replay to judge by."""
     if what_ifs := evidence.what_ifs:
         latest = what_ifs[0]
         return (
@@ -126,11 +145,11 @@ class JudgedCheck:
 
     @property
     def settled(self) -> bool:
-        """Whether it does not stand in the way: it passes, or people let it."""
+        """Whether the check passes or is waived."""
         return self.judgement.verdict == PASS or self.waiver is not None
 
     def as_dict(self) -> JsonObject:
-        """JSON-able, as an evaluation keeps it."""
+        """Return the JSON form that an evaluation stores."""
         return {
             "name": self.check.name,
             "title": self.check.title,
@@ -156,12 +175,12 @@ class JudgedItem:
 
     @property
     def title(self) -> str:
-        """What the item is called."""
+        """Title of the item."""
         return TITLES[self.number]
 
     @property
     def verdict(self) -> str:
-        """The worst of its checks: fail before missing before pass. A waiver changes nothing of it."""
+        """The worst verdict of its checks: fail before missing before pass. A waiver does not change it."""
         return max((c.judgement.verdict for c in self.checks), key=_ORDER.index)
 
     @property
@@ -171,12 +190,12 @@ class JudgedItem:
 
     @property
     def waived(self) -> bool:
-        """It does not pass, and people let it."""
+        """Whether the item does not pass, but every failed check is waived."""
         return self.verdict != PASS and self.settled
 
     @property
     def explanation(self) -> str:
-        """The first of the worst checks that no waiver lets pass; with waivers only, the first of those."""
+        """Explanation of the first of the worst checks without a waiver, else of the first waived check."""
         if self.verdict == PASS:
             return self.summary
         open_checks = [c for c in self.checks if not c.settled]
@@ -201,12 +220,27 @@ class JudgedItem:
 
 
 def judge(evidence: Evidence, live: Live) -> list[JudgedItem]:
-    """The six items in order, with the waivers that the evidence holds."""
+    """Return the six items in order, with the waivers of the evidence."""
     return [judge_item(number, evidence, live) for number in TITLES]
 
 
 def judge_item(number: int, evidence: Evidence, live: Live) -> JudgedItem:
-    """One item."""
+    """Judge one item of the checklist.
+
+    Parameters
+    ----------
+    number : int
+        Number of the item, 1 to 6.
+    evidence : Evidence
+        Evidence of the plan.
+    live : Live
+        State at this moment.
+
+    Returns
+    -------
+    JudgedItem
+        The checks of the item with their verdicts and waivers.
+    """
     waivers = {w.check: w for w in evidence.waivers}
     checks = tuple(
         JudgedCheck(c, c.judge(evidence, live), waivers.get(c.name) if c.waivable else None)

@@ -326,5 +326,5 @@ class Evidence(Record):
         return replace(found, document=document)
 
     def to_json(self) -> JsonObject:
-        """The stored JSON, unchanged."""
+        """Return the stored JSON, unchanged."""
         return self.document

@@ -15,7 +15,7 @@ ENVELOPE = ("p99_limit_s", "load_high_rps", "active_keys", "max_imbalance", "max
 
 @check(item=5, name="flat-ready", title="Flat-LB ready", waivable=False)
 def flat_ready(evidence: Evidence, live: Live) -> Judgement:
-    """What a fleet falls back to."""
+    """Check that the fleet has an approved Flat-LB plan for a fallback."""
     if not evidence.fallback.ready:
         return Judgement(FAIL, "The fleet has no approved Flat-LB plan to fall back to.")
     return Judgement(PASS, "Flat-LB stands ready.")
@@ -23,7 +23,7 @@ def flat_ready(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=5, name="envelope-set", title="Validated range set: active set, p99, imbalance, error rate")
 def envelope_set(evidence: Evidence, live: Live) -> Judgement:
-    """The limits that the monitor holds telemetry against."""
+    """Check that the plan has limits against which the monitor compares telemetry."""
     envelope = evidence.envelope
     if envelope is None:
         why = "No replay" if evidence.replay is None else "No replayed load met the SLO"
@@ -44,7 +44,7 @@ def envelope_set(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=5, name="range-reaches-rate", title="Validated up to the measured rate")
 def range_reaches_rate(evidence: Evidence, live: Live) -> Judgement:
-    """Otherwise traffic would leave the range at once."""
+    """Check that the validated range includes the measured rate; otherwise traffic would leave it at once."""
     envelope, measured = evidence.envelope, evidence.workload.total_rps
     if envelope is None or envelope.load_high_rps is None:
         return Judgement(MISSING, "There is no validated range.")
@@ -60,7 +60,7 @@ def range_reaches_rate(evidence: Evidence, live: Live) -> Judgement:
 
 
 def _not_connected(evidence: Evidence, live: Live) -> bool:
-    """A sample or trial fleet from which nothing was ever heard: there is nobody to watch yet."""
+    """Return whether this is a sample or trial fleet that has never reported telemetry."""
     return live.telemetry_at is None and bool(evidence.policy.accept_simulated)
 
 
@@ -69,7 +69,7 @@ NOT_CONNECTED = "Nothing has reported yet, which this fleet's policy accepts; on
 
 @check(item=5, name="monitor-alive", title="The monitor runs")
 def monitor_alive(evidence: Evidence, live: Live) -> Judgement:
-    """Judged at this moment, and again at each vote and deployment; no digest holds it."""
+    """Check the monitor at this moment, and again at each approval and deployment; no digest contains the result."""
     if _not_connected(evidence, live):
         return Judgement(PASS, NOT_CONNECTED)
     if live.monitor_at is None:
@@ -82,7 +82,7 @@ def monitor_alive(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=5, name="telemetry-fresh", title="Routers report")
 def telemetry_fresh(evidence: Evidence, live: Live) -> Judgement:
-    """Judged at this moment, and again at each vote and deployment; no digest holds it."""
+    """Check the telemetry at this moment, and again at each approval and deployment; no digest contains the result."""
     if _not_connected(evidence, live):
         return Judgement(PASS, NOT_CONNECTED)
     if live.telemetry_at is None:
@@ -103,7 +103,7 @@ def _ago(seconds: float) -> str:
 
 @summary(item=5)
 def summary_of_fallback(evidence: Evidence) -> str:
-    """The validated range in a sentence."""
+    """Return the validated range in a sentence."""
     envelope = evidence.envelope
     assert envelope is not None  # its check passed
     return (

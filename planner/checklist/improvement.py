@@ -52,7 +52,7 @@ def _compared(evidence: Evidence) -> _Compared:
 
 @check(item=4, name="comparable", title="There is something to compare", needs="replay")
 def comparable(evidence: Evidence, live: Live) -> Judgement:
-    """Seeds that give an interval, and a load that at least one of the two serves within the SLO."""
+    """Check for seeds that give an interval, and for a load that candidate or Flat-LB serves within the SLO."""
     replay = evidence.replayed
     if replay.against_flat is None:
         return Judgement(MISSING, "No replay to compare with Flat-LB.")
@@ -69,7 +69,7 @@ def comparable(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=4, name="capacity-not-lower", title="Capacity not lower than Flat-LB's", needs="replay")
 def capacity_not_lower(evidence: Evidence, live: Live) -> Judgement:
-    """Capacity in steps of the replayed loads, paired by seed."""
+    """Check the capacity in steps of the replayed loads, paired by seed."""
     replay = evidence.replayed
     if replay.against_flat is None:
         return Judgement(MISSING, "No replay to compare with Flat-LB.")
@@ -83,7 +83,7 @@ def capacity_not_lower(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=4, name="p99-not-worse", title="p99 worse than Flat-LB's at no load within the SLO", needs="replay")
 def p99_not_worse(evidence: Evidence, live: Live) -> Judgement:
-    """Worse counts at any single load, however low."""
+    """Check p99 at every load; worse at any single load counts."""
     worse = [row for row in _compared(evidence).served if row.above_zero]
     if worse:
         row = worse[0]
@@ -99,7 +99,7 @@ def p99_not_worse(evidence: Evidence, live: Live) -> Judgement:
     needs="replay",
 )
 def better_than_flat(evidence: Evidence, live: Live) -> Judgement:
-    """At a load that matters. Only the hit rate better: fail. Intervals that straddle zero: missing."""
+    """Check for an improvement at a relevant load. Only the hit rate: fail. Intervals that contain zero: missing."""
     return _better(evidence)
 
 
@@ -147,7 +147,7 @@ def _better(evidence: Evidence) -> Judgement:
 
 @check(item=4, name="incumbent-not-better", title="No worse than the plan that is live", needs="replay")
 def incumbent_not_better(evidence: Evidence, live: Live) -> Judgement:
-    """A plan must not take traffic from one that serves it better."""
+    """Check that the active plan does not serve the traffic better than the candidate."""
     incumbent = evidence.incumbent
     if incumbent is None:
         return Judgement(PASS, "Flat-LB is what is live.")
@@ -189,7 +189,7 @@ def incumbent_not_better(evidence: Evidence, live: Live) -> Judgement:
 
 @summary(item=4)
 def summary_of_better(evidence: Evidence) -> str:
-    """What is better, and by how much."""
+    """Return the improvement and its size in a sentence."""
     judged = _better(evidence)
     beside = f" No worse than plan {evidence.incumbent.plan}, which is live." if evidence.incumbent else ""
     worse = " p99 is worse at no load within the SLO." if judged.explanation.startswith("Better") else ""

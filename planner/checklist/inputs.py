@@ -17,7 +17,7 @@ def _age_days(evidence: Evidence, now: dt.datetime) -> float:
 
 @check(item=1, name="rates-recent", title="Rates measured, and no longer ago than the policy allows")
 def rates_recent(evidence: Evidence, live: Live) -> Judgement:
-    """Rates older than the policy's limit fail; of an unknown or future time they are missing."""
+    """Check the age of the rates: older than the limit of the policy fails; an unknown or future time is missing."""
     workload, limit = evidence.workload, evidence.policy.max_rates_age_days
     age_days = _age_days(evidence, live.now)
     numbers = {"rates_age_days": round(age_days, 2), "max_rates_age_days": limit}
@@ -32,14 +32,14 @@ def rates_recent(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=1, name="rates-measured", title="Rates measured on traffic")
 def rates_measured(evidence: Evidence, live: Live) -> Judgement:
-    """Generated rates count where the policy accepts simulated evidence."""
+    """Check that rates are measured; generated rates count where the policy accepts simulated evidence."""
     simulated = evidence.workload.simulated
     return _measured("rates", simulated, evidence, {"rates_simulated": simulated})
 
 
 @check(item=1, name="q-cap-measured", title="q_cap measured on one destination")
 def q_cap_measured(evidence: Evidence, live: Live) -> Judgement:
-    """A simulated calibration counts where the policy accepts simulated evidence."""
+    """Check that q_cap is measured; a simulated one counts where the policy accepts simulated evidence."""
     calibration = evidence.calibration
     numbers = {"q_cap": calibration.q_cap, "q_cap_source": calibration.source}
     found = _measured("q_cap", calibration.source == "simulated", evidence, numbers)
@@ -58,7 +58,7 @@ def _measured(what: str, simulated: bool, evidence: Evidence, numbers: dict[str,
 
 @check(item=1, name="q-cap-bracketed", title="q_cap within its sweep, not at the end of it")
 def q_cap_bracketed(evidence: Evidence, live: Live) -> Judgement:
-    """A censored q_cap is a bound, not a measurement."""
+    """Check that q_cap is not censored: a censored q_cap is a bound, not a measurement."""
     side = evidence.calibration.q_cap_censored
     numbers = {"q_cap_censored": side}
     if side:
@@ -68,7 +68,7 @@ def q_cap_bracketed(evidence: Evidence, live: Live) -> Judgement:
 
 @summary(item=1)
 def summary_of_inputs(evidence: Evidence) -> str:
-    """What was measured; without the age, which is another one tomorrow."""
+    """Return the measured inputs in a sentence, without their age, which changes every day."""
     workload, calibration = evidence.workload, evidence.calibration
     both = (("rates", workload.simulated), ("q_cap", calibration.source == "simulated"))
     simulated = [what for what, on in both if on]

@@ -12,7 +12,7 @@ MIN_RUNS = 20  # of a bootstrap: fewer long runs are the trace itself in another
 
 @check(item=3, name="flat-replayed", title="Candidate and Flat-LB replayed", waivable=False, needs="replay")
 def flat_replayed(evidence: Evidence, live: Live) -> Judgement:
-    """Without both there is nothing to compare."""
+    """Check that candidate and Flat-LB are replayed, which a comparison requires."""
     replay = evidence.replayed
     numbers = {"policies": replay.policies, "earlier_replays": replay.earlier_replays}
     lacking = [p for p in ("flat-lb", "cacheroute") if p not in replay.policies]
@@ -23,7 +23,7 @@ def flat_replayed(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="incumbent-replayed", title="The plan that is live replayed beside them", needs="replay")
 def incumbent_replayed(evidence: Evidence, live: Live) -> Judgement:
-    """Where Flat-LB is live it is there already; another plan has to be replayed as it is now."""
+    """Check that the active plan is replayed in its current form; Flat-LB is part of every replay."""
     incumbent = evidence.incumbent
     if incumbent is None:
         return Judgement(PASS, "Flat-LB is what is live.", {"incumbent": 0})
@@ -46,18 +46,18 @@ def incumbent_replayed(evidence: Evidence, live: Live) -> Judgement:
 
 
 def _compared(replay: ReplayEvidence) -> list[PolicyFigures]:
-    """Figures of the candidate, of Flat-LB, and of the active plan where it was replayed."""
+    """Return the figures of the candidate, of Flat-LB, and of the active plan where it was replayed."""
     return [replay.cacheroute, replay.flat, *([replay.incumbent] if replay.incumbent else [])]
 
 
 def matched_loads(replay: ReplayEvidence) -> list[float]:
-    """Loads that all compared policies were run at, ascending."""
+    """Return the loads at which all compared policies were replayed, ascending."""
     return sorted(set.intersection(*({row.load_rps for row in figures.loads} for figures in _compared(replay))))
 
 
 @check(item=3, name="loads-matched", title="Enough loads at which all were replayed", needs="replay")
 def loads_matched(evidence: Evidence, live: Live) -> Judgement:
-    """Differences are judged at the same arrivals: loads that bisection added to one policy do not count."""
+    """Check for loads that all compared policies share; loads that bisection added to one policy do not count."""
     loads, least = matched_loads(evidence.replayed), evidence.policy.min_loads
     # A ladder is what was asked for; loads of single policies come on top.
     found = min(len(loads), len(evidence.replayed.loads_rps))
@@ -69,7 +69,7 @@ def loads_matched(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="seeds-paired", title="Enough paired seeds", needs="replay")
 def seeds_paired(evidence: Evidence, live: Live) -> Judgement:
-    """Two seeds give no interval worth the name."""
+    """Check the number of paired seeds: two seeds give no useful interval."""
     seeds, least = len(evidence.replayed.seeds), evidence.policy.min_seeds
     numbers = {"seeds": seeds, "min_seeds": least}
     if seeds < least:
@@ -79,7 +79,7 @@ def seeds_paired(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="rate-reached", title="The measured rate among the replayed loads", needs="replay")
 def rate_reached(evidence: Evidence, live: Live) -> Judgement:
-    """What is not replayed at the rate that is to be served says nothing of it."""
+    """Check that the replayed loads include the measured rate."""
     highest, measured = max(evidence.replayed.loads_rps), evidence.workload.total_rps
     numbers = {"highest_load_rps": highest, "workload_rps": measured}
     if highest < REACHED * measured:
@@ -93,7 +93,7 @@ def rate_reached(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="below-the-knee", title="A load within the SLO", needs="replay")
 def below_the_knee(evidence: Evidence, live: Live) -> Judgement:
-    """A candidate that misses the SLO everywhere serves nothing."""
+    """Check that the candidate meets the SLO at some load."""
     replay = evidence.replayed
     within = [row.load_rps for row in replay.cacheroute.loads if row.p99_s.mean <= replay.slo_p99_s]
     if not within:
@@ -103,7 +103,7 @@ def below_the_knee(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="knee-reached", title="A load at the knee", needs="replay")
 def knee_reached(evidence: Evidence, live: Live) -> Judgement:
-    """At the calibrated knee of the fleet, or where a compared policy stops meeting the SLO: that is a knee seen."""
+    """Check that the loads reach the calibrated knee, or a load at which a compared policy misses the SLO."""
     replay = evidence.replayed
     loads = matched_loads(replay)
     if not loads:
@@ -129,7 +129,7 @@ def knee_reached(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="requests-enough", title="Enough measured requests a cell", needs="replay")
 def requests_enough(evidence: Evidence, live: Live) -> Judgement:
-    """Of a thousand requests ten lie beyond the p99."""
+    """Check the number of requests: of a thousand requests, ten are above the p99."""
     few, least = evidence.replayed.measured_requests, evidence.policy.min_requests
     numbers = {"measured_requests": few, "min_requests": least}
     if few < least:
@@ -141,7 +141,7 @@ def requests_enough(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="arrivals-like-traffic", title="Arrivals no calmer than traffic", needs="replay")
 def arrivals_like_traffic(evidence: Evidence, live: Live) -> Judgement:
-    """Even arrivals make short queues; a bootstrap of few long runs is the trace itself."""
+    """Check the arrivals: even arrivals make short queues, a bootstrap of few long runs repeats the trace."""
     replay = evidence.replayed
     # Evidence of an older format has none of these.
     names = ("arrivals", "cv", "run_length", "runs", "warmup", "refined_loads")
@@ -166,7 +166,7 @@ def arrivals_like_traffic(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="slo-current", title="Replayed for the SLO of today", needs="replay")
 def slo_current(evidence: Evidence, live: Live) -> Judgement:
-    """Capacity is read at the SLO."""
+    """Check that the SLO of the replay is the current one, at which capacity is read."""
     then, now = evidence.replayed.slo_p99_s, evidence.policy.slo_p99_s
     numbers = {"slo_p99_s": then}
     if then != now:
@@ -176,7 +176,7 @@ def slo_current(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="trace-measured", title="Requests of a measured trace", needs="replay")
 def trace_measured(evidence: Evidence, live: Live) -> Judgement:
-    """Requests made from rates alone count where the policy accepts simulated evidence."""
+    """Check that requests are measured; generated requests count where the policy accepts simulated evidence."""
     made = evidence.replayed.synthetic_trace
     numbers = {"synthetic_trace": made}
     if made and not evidence.policy.accept_simulated:
@@ -196,7 +196,7 @@ def trace_measured(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="none-refused", title="Every request fits a cache", needs="replay")
 def none_refused(evidence: Evidence, live: Live) -> Judgement:
-    """Requests larger than a whole cache are served by nobody."""
+    """Check that no request is larger than the cache of a destination."""
     refused = sum(row.refused for row in evidence.replayed.cacheroute.loads)
     if refused:
         return Judgement(
@@ -206,7 +206,7 @@ def none_refused(evidence: Evidence, live: Live) -> Judgement:
 
 
 def describe_synthetic(made: SyntheticTrace) -> str:
-    """How requests were made from rates alone, in a sentence."""
+    """Return the generation of requests from rates in a sentence."""
     prefix, suffix, output = made.prefix_tokens[0], made.suffix_tokens[0], made.output_tokens[0]
     return (
         f"Requests were synthesised from the rates: to the {made.active_keys:,} busiest keys, with a median of "
@@ -216,7 +216,7 @@ def describe_synthetic(made: SyntheticTrace) -> str:
 
 @summary(item=3)
 def summary_of_replay(evidence: Evidence) -> str:
-    """Loads, seeds, what was made up, and how often it was tried."""
+    """Return loads, seeds, generated parts and number of attempts in a sentence."""
     replay = evidence.replayed
     made = replay.synthetic_trace
     note = f" {describe_synthetic(made)}" if made else ""

@@ -13,7 +13,7 @@ SHAPE_KEYS = 0.2
 
 @check(item=6, name="profile-unchanged", title="Model, precision, context, batching, cache, engine", waivable=False)
 def profile_unchanged(evidence: Evidence, live: Live) -> Judgement:
-    """One fingerprint stands for all of these."""
+    """Check the fingerprint of the serving profile."""
     prints = evidence.fingerprints.to_json()
     numbers = {name: (value or "")[:12] for name, value in prints.items()}
     other = [name for name, value in prints.items() if value and value != prints["fleet"]]
@@ -27,7 +27,7 @@ def profile_unchanged(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=6, name="destinations-unchanged", title="Destinations that are up are those planned for", waivable=False)
 def destinations_unchanged(evidence: Evidence, live: Live) -> Judgement:
-    """By index, in the fleet's order."""
+    """Check the destinations by index, in the order of the fleet."""
     planned, up = evidence.plan.destinations, evidence.destinations_up
     numbers = {"destinations_planned": len(planned), "destinations_up": len(up)}
     if planned != up:
@@ -41,7 +41,7 @@ def destinations_unchanged(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=6, name="speeds-unchanged", title="Speeds of the destinations are those planned for", waivable=False)
 def speeds_unchanged(evidence: Evidence, live: Live) -> Judgement:
-    """Relative speeds decide how much each one is given."""
+    """Check the relative speeds, which determine the load of each destination."""
     planned, up = evidence.plan.destinations, evidence.destinations_up
     # Of destinations that are not both planned for and up another check speaks.
     was = dict(zip(planned, evidence.plan.capacity, strict=True))
@@ -59,14 +59,14 @@ def speeds_unchanged(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=6, name="table-readable", title="The table can be read and is what was judged", waivable=False)
 def table_readable(evidence: Evidence, live: Live) -> Judgement:
-    """Read from storage at this moment and held against its digest."""
+    """Check that the table is readable from storage at this moment and matches its digest."""
     if not live.table_readable:
         return Judgement(FAIL, "The plan's table cannot be read from storage, or was altered there: order it again.")
     return Judgement(PASS, f"The table is {evidence.plan.table_digest[:12]}.")
 
 
 def apart(one: JsonObject, other: JsonObject) -> dict[str, tuple[float, float]]:
-    """Figures in which two shapes of rates (`planner.analysis.RateShape` as JSON) are different distributions."""
+    """Return the figures in which two rate shapes (`planner.analysis.RateShape` as JSON) differ too much."""
     found = {}
     for name in ("gini", "top_4pct_share", "largest_share"):
         if abs(one[name] - other[name]) > SHAPE_POINTS:
@@ -78,7 +78,7 @@ def apart(one: JsonObject, other: JsonObject) -> dict[str, tuple[float, float]]:
 
 @check(item=6, name="active-set-unchanged", title="Active-set distribution is the one calibrated and replayed")
 def active_set_unchanged(evidence: Evidence, live: Live) -> Judgement:
-    """The rates that were planned for, replayed and calibrated with, and those measured on the fleet since."""
+    """Check the rates of the plan, the replay and the calibration, and the rates measured on the fleet since."""
     found = evidence.distribution
     if found.replay and found.replay != found.plan:
         return Judgement(FAIL, "The replay is of other rates than the plan: replay it again.")
@@ -98,7 +98,7 @@ def active_set_unchanged(evidence: Evidence, live: Live) -> Judgement:
 
 @summary(item=6)
 def summary_of_same(evidence: Evidence) -> str:
-    """All alike; and whether what a replan keeps warm is warm."""
+    """Return in a sentence that nothing changed, and whether the keys that a replan keeps warm are warm."""
     note = ""
     replan = evidence.replan
     if replan is not None and not replan.incumbent_is_live:

@@ -8,7 +8,7 @@ from planner.checklist.evidence import Evidence
 
 @check(item=2, name="keys-admitted", title="The table routes keys")
 def keys_admitted(evidence: Evidence, live: Live) -> Judgement:
-    """A table without keys is Flat-LB."""
+    """Check that the table has keys; a table without keys is Flat-LB."""
     admitted = evidence.plan.admitted
     if not admitted:
         return Judgement(FAIL, "The plan admits no key: it is Flat-LB under another name.", {"admitted": 0})
@@ -17,7 +17,7 @@ def keys_admitted(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=2, name="w-within-calibrated", title="W within the calibrated capacity times its margin")
 def w_within_calibrated(evidence: Evidence, live: Live) -> Judgement:
-    """The calibrated W is what was measured to stay warm times the margin."""
+    """Check W against the calibrated W: the number of prefixes that stay warm, times the margin."""
     w, calibrated = evidence.plan.slots_per_destination, evidence.calibration.warm_slots
     numbers = {
         "slots_per_destination": w,
@@ -31,7 +31,7 @@ def w_within_calibrated(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=2, name="w-below-measured", title="W leaves a margin below what was measured")
 def w_below_measured(evidence: Evidence, live: Live) -> Judgement:
-    """All that was measured is not conservative."""
+    """Check that W is below the measured number of warm prefixes, so that it is conservative."""
     w, measured = evidence.plan.slots_per_destination, evidence.calibration.slots_measured
     numbers = {"slots_measured": measured}
     if w >= measured > 0:
@@ -41,7 +41,7 @@ def w_below_measured(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=2, name="most-held-bounded", title="No destination holds more keys than stay warm")
 def most_held_bounded(evidence: Evidence, live: Live) -> Judgement:
-    """The budget is the fleet's; one destination may hold more than its share of it."""
+    """Check each destination: the budget is that of the fleet, and one may hold more than its share."""
     held, measured = evidence.plan.most_held, evidence.calibration.slots_measured
     numbers = {"most_held": held}
     if held is None:
@@ -58,7 +58,7 @@ def most_held_bounded(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=2, name="slots-within-budget", title="Slots used within the budget C")
 def slots_within_budget(evidence: Evidence, live: Live) -> Judgement:
-    """Equation 3: the k_b of admitted keys add up to C at most."""
+    """Check eq. 3: the sum of k_b over admitted keys is at most C."""
     used, budget = evidence.plan.slots_used, evidence.plan.slots
     numbers = {"slots_used": used, "slots": budget}
     if used > budget:
@@ -68,7 +68,7 @@ def slots_within_budget(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=2, name="peak-within-q-cap", title="No destination planned above q_cap")
 def peak_within_q_cap(evidence: Evidence, live: Live) -> Judgement:
-    """Planned load of the fullest destination, as a share of q_cap times its speed."""
+    """Check the planned load of the most loaded destination, as a share of q_cap times its speed."""
     peak = evidence.plan.peak_use
     numbers = {"peak_use": peak}
     if peak is None:
@@ -85,7 +85,7 @@ def peak_within_q_cap(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=2, name="keys-fit", title="Every key fits the destinations")
 def keys_fit(evidence: Evidence, live: Live) -> Judgement:
-    """A key that needs more than all destinations at q_cap fits nowhere."""
+    """Check for keys that need more than all destinations at q_cap."""
     cannot = evidence.plan.cannot_fit
     if cannot:
         return Judgement(FAIL, f"{cannot} keys need more than all destinations at q_cap.", {"cannot_fit": cannot})
@@ -94,7 +94,7 @@ def keys_fit(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=2, name="load-balanced", title="Planned load balanced")
 def load_balanced(evidence: Evidence, live: Live) -> Judgement:
-    """Planned max/mean load within the policy's limit."""
+    """Check the planned max/mean load against the limit of the policy."""
     imbalance, most = evidence.plan.imbalance, evidence.policy.max_imbalance
     numbers = {"imbalance": imbalance, "max_imbalance": most}
     if imbalance > most:
@@ -109,7 +109,7 @@ def load_balanced(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=2, name="loss-bounded", title="Balanced after the loss of any one destination")
 def loss_bounded(evidence: Evidence, live: Live) -> Judgement:
-    """Planned max/mean load of the rest after the worst single loss, backups included."""
+    """Check the planned max/mean load of the survivors after the worst single loss, backups included."""
     worst, most = evidence.plan.worst_loss, evidence.policy.max_loss_imbalance
     numbers = {"worst_loss": worst, "max_loss_imbalance": most}
     if worst is None:
@@ -131,7 +131,7 @@ def loss_bounded(evidence: Evidence, live: Live) -> Judgement:
 
 @summary(item=2)
 def summary_of_slots(evidence: Evidence) -> str:
-    """Slots, balance and head room in one sentence."""
+    """Return slots, balance and spare capacity in a sentence."""
     plan, calibration = evidence.plan, evidence.calibration
     return (
         f"{plan.slots_used:,} of {plan.slots:,} slots, W {plan.slots_per_destination} and at most "
