@@ -124,6 +124,6 @@ class CellFigures(Record):
     dips: tuple[CellDip, ...] | UnsetType = UNSET
 
     def value(self, name: str) -> float | None:
-        """A figure by its name; None where it is None or unset."""
+        """Return a figure by its name; None where it is None or unset."""
         found: float | UnsetType | None = getattr(self, name)
         return None if isinstance(found, UnsetType) else found

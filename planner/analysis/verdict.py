@@ -104,7 +104,7 @@ class LoadFigures(Record):
     redispatched: int = 0
 
     def mean(self, name: str) -> MeanOfSeeds | None:
-        """The mean of a figure by its name."""
+        """Return the mean of a figure by its name."""
         found: MeanOfSeeds | None = getattr(self, name)
         return found
 
@@ -143,7 +143,7 @@ class Comparison(Record):
     capacity_steps: Difference = Difference(mean=None)
 
     def rows(self, name: str) -> tuple[LoadDifference, ...]:
-        """The differences of a figure by its name."""
+        """Return the differences of a figure by its name."""
         found: tuple[LoadDifference, ...] = getattr(self, name)
         return found
 
