@@ -244,9 +244,9 @@ class Verdict(Record):
     events: dict[str, tuple[EventsAtLoad, ...]] | UnsetType = UNSET
 
     def tenants_of(self, policy: str) -> tuple[TenantsAtLoad, ...]:
-        """Tenants of a policy by load; empty where its cells have none."""
+        """Return the tenants of a policy by load; empty where its cells have none."""
         return () if isinstance(self.tenants, UnsetType) else self.tenants.get(policy, ())
 
     def events_of(self, policy: str) -> tuple[EventsAtLoad, ...]:
-        """Events of a policy by load; empty where its cells have none."""
+        """Return the events of a policy by load; empty where its cells have none."""
         return () if isinstance(self.events, UnsetType) else self.events.get(policy, ())

@@ -1,7 +1,7 @@
-"""The engine of the checklist: small named checks over evidence, grouped into the six items of the paper (5.7).
+"""The engine of the checklist: named checks over evidence, grouped into the six items of the paper (section 5.7).
 
-A check is a pure function of the evidence of a plan and of what is true at this moment, so that its verdict can be
-given again years later. Missing data never passes. An item is as good as the worst of its checks.
+A check is a pure function of the evidence of a plan and of the facts of the moment, so its verdict can be computed
+again years later. Missing data never passes. The verdict of an item is the worst verdict of its checks.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Live:
-    """What is true at the moment of judging and changes by itself, so that no digest may hold it.
+    """Facts at the moment of judging that change without an act of a person, so no digest may cover them.
 
     Attributes
     ----------
     now : aware datetime
     table_readable : bool
-        Whether the plan's table was read from storage and is what its digest says.
+        Whether the plan's table was read from storage and has its digest.
     monitor_at, telemetry_at : aware datetime or None
-        When the monitor ran last, and the end of the newest window that routers of the fleet reported.
+        When the monitor last ran, and the end of the newest window that routers of the fleet reported.
     """
 
     now: dt.datetime
@@ -48,7 +48,7 @@ class Live:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Verdict of one check, with the numbers it rests on."""
+    """Verdict of one check, and the numbers that it rests on."""
 
     verdict: str
     explanation: str
@@ -60,7 +60,7 @@ Function = Callable[[Evidence, Live], Judgement]
 
 @dataclass(frozen=True)
 class Check:
-    """A registered check. `waivable` says whether people may let a plan go on without it."""
+    """A registered check. `waivable`: a waiver may be granted for it."""
 
     item: int
     name: str
@@ -70,7 +70,7 @@ class Check:
     needs: str
 
     def judge(self, evidence: Evidence, live: Live) -> Judgement:
-        """Return the verdict; missing without the part of the evidence that the check needs."""
+        """Return the verdict; missing where the evidence has no replay and the check needs one."""
         if self.needs == "replay" and evidence.replay is None:
             return Judgement(MISSING, no_replay(evidence))
         return self.function(evidence, live)
@@ -84,25 +84,28 @@ _SUMMARIES: dict[int, Summary] = {}
 def check(
     *, item: int, name: str, title: str, waivable: bool = True, needs: str = ""
 ) -> Callable[[Function], Function]:
-    """Register a check of an item.
+    """Register a check.
 
     Parameters
     ----------
     item : int
-        Number of the item, 1 to 6.
-    name : str
-        Unique name of the check.
-    title : str
-        Title on pages.
+        Number of its item, 1 to 6.
+    name, title : str
+        Unique name, and the title on pages.
     waivable : bool
-        Whether a waiver can settle the check.
-    needs : {"", "replay"}
-        With "replay" the check is missing without a finished replay.
+        Whether a waiver may be granted for it.
+    needs : str
+        ``"replay"``: the check is missing without a finished replay.
 
     Returns
     -------
     callable
-        Decorator that registers a function of the evidence and the live state.
+        Decorator that registers a function and returns it.
+
+    Raises
+    ------
+    ValueError
+        When another check has the name.
     """
 
     def register(function: Function) -> Function:
@@ -125,19 +128,19 @@ def summary(*, item: int) -> Callable[[Summary], Summary]:
 
 
 def no_replay(evidence: Evidence) -> str:
-    """Return the reason why there is no replay to judge by."""
+    """Return why there is no replay to judge by."""
     if what_ifs := evidence.what_ifs:
         latest = what_ifs[0]
         return (
-            f"Replayed only as a what-if: replay {latest.id} had {' and '.join(latest.reasons)}. That shows what "
-            "would happen then; the gate needs a replay without."
+            f"Replayed only as a what-if: replay {latest.id} has {' and '.join(latest.reasons)}. The gate needs a "
+            "replay without these."
         )
     return "No finished replay of this plan."
 
 
 @dataclass(frozen=True)
 class JudgedCheck:
-    """A check with its verdict, and the waiver of it that is in force."""
+    """A check with its verdict and the waiver of it that is in force."""
 
     check: Check
     judgement: Judgement
@@ -145,7 +148,7 @@ class JudgedCheck:
 
     @property
     def settled(self) -> bool:
-        """Whether the check passes or is waived."""
+        """Whether it passes or is waived."""
         return self.judgement.verdict == PASS or self.waiver is not None
 
     def as_dict(self) -> JsonObject:
@@ -167,7 +170,7 @@ def _worst(checks: Sequence[JudgedCheck]) -> JudgedCheck:
 
 @dataclass(frozen=True)
 class JudgedItem:
-    """An item of the checklist: as good as the worst of its checks."""
+    """An item of the checklist. Its verdict is the worst verdict of its checks."""
 
     number: int
     checks: tuple[JudgedCheck, ...]
@@ -180,7 +183,7 @@ class JudgedItem:
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of its checks: fail before missing before pass. A waiver does not change it."""
+        """The worst verdict of its checks: fail, then missing, then pass. A waiver does not change it."""
         return max((c.judgement.verdict for c in self.checks), key=_ORDER.index)
 
     @property
@@ -190,12 +193,12 @@ class JudgedItem:
 
     @property
     def waived(self) -> bool:
-        """Whether the item does not pass, but every failed check is waived."""
+        """Whether it does not pass and every open check is waived."""
         return self.verdict != PASS and self.settled
 
     @property
     def explanation(self) -> str:
-        """Explanation of the first of the worst checks without a waiver, else of the first waived check."""
+        """The explanation of the first of the worst checks without a waiver; of the first waived one if all are."""
         if self.verdict == PASS:
             return self.summary
         open_checks = [c for c in self.checks if not c.settled]
@@ -205,7 +208,7 @@ class JudgedItem:
         w = worst.waiver
         assert w is not None  # it is settled and does not pass
         return (
-            f"{worst.judgement.explanation} Waived until {w.expires_at[:10]}, asked for by {w.requested_by}, "
+            f"{worst.judgement.explanation} Waived until {w.expires_at[:10]}, requested by {w.requested_by}, "
             f"granted by {w.granted_by}: {w.reason}"
         )
 
@@ -220,12 +223,12 @@ class JudgedItem:
 
 
 def judge(evidence: Evidence, live: Live) -> list[JudgedItem]:
-    """Return the six items in order, with the waivers of the evidence."""
+    """Judge the six items in order, with the waivers in the evidence."""
     return [judge_item(number, evidence, live) for number in TITLES]
 
 
 def judge_item(number: int, evidence: Evidence, live: Live) -> JudgedItem:
-    """Judge one item of the checklist.
+    """Judge one item.
 
     Parameters
     ----------
@@ -234,12 +237,12 @@ def judge_item(number: int, evidence: Evidence, live: Live) -> JudgedItem:
     evidence : Evidence
         Evidence of the plan.
     live : Live
-        State at this moment.
+        Facts of the moment.
 
     Returns
     -------
     JudgedItem
-        The checks of the item with their verdicts and waivers.
+        The item with its judged checks.
     """
     waivers = {w.check: w for w in evidence.waivers}
     checks = tuple(
@@ -252,5 +255,5 @@ def judge_item(number: int, evidence: Evidence, live: Live) -> JudgedItem:
 
 
 def passed(items: Sequence[JudgedItem]) -> bool:
-    """Whether a plan may go on: every check passes or is waived."""
+    """Return whether the gate passes: every check passes or is waived."""
     return all(item.settled for item in items)

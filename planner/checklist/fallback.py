@@ -1,4 +1,4 @@
-"""Item 5: the validated range is known, somebody watches it, and Flat-LB is ready to take over."""
+"""Item 5: the validated range is known, the monitor runs, routers report, and Flat-LB is ready."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from planner.checklist.engine import FAIL, MISSING, PASS, Judgement, Live, check
 from planner.checklist.evidence import Evidence
 from planner.checklist.replayed import REACHED
 
-# Runs once a minute; after three that were missed it is not alive.
+# The monitor runs once a minute. After three missed runs it counts as stopped.
 MONITOR_ALIVE_S = 180.0
 ENVELOPE = ("p99_limit_s", "load_high_rps", "active_keys", "max_imbalance", "max_error_rate")
 
 
 @check(item=5, name="flat-ready", title="Flat-LB ready", waivable=False)
 def flat_ready(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the fleet has an approved Flat-LB plan for a fallback."""
+    """Fail without an approved Flat-LB plan."""
     if not evidence.fallback.ready:
         return Judgement(FAIL, "The fleet has no approved Flat-LB plan to fall back to.")
-    return Judgement(PASS, "Flat-LB stands ready.")
+    return Judgement(PASS, "Flat-LB is ready.")
 
 
 @check(item=5, name="envelope-set", title="Validated range set: active set, p99, imbalance, error rate")
 def envelope_set(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the plan has limits against which the monitor compares telemetry."""
+    """Check that every limit of the validated range is known."""
     envelope = evidence.envelope
     if envelope is None:
         why = "No replay" if evidence.replay is None else "No replayed load met the SLO"
-        return Judgement(MISSING, f"{why}, so there is no validated range to leave.")
+        return Judgement(MISSING, f"{why}, so there is no validated range.")
     lacking = [name for name in ENVELOPE if getattr(envelope, name) is None]
     if lacking:
         return Judgement(
-            MISSING, f"The validated range has no {', '.join(lacking)}: evaluate again.", envelope.to_json()
+            MISSING, f"The validated range has no {', '.join(lacking)}: evaluate the gate again.", envelope.to_json()
         )
     return Judgement(
         PASS,
@@ -44,7 +44,7 @@ def envelope_set(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=5, name="range-reaches-rate", title="Validated up to the measured rate")
 def range_reaches_rate(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the validated range includes the measured rate; otherwise traffic would leave it at once."""
+    """Fail when traffic at the measured rate would be outside the range."""
     envelope, measured = evidence.envelope, evidence.workload.total_rps
     if envelope is None or envelope.load_high_rps is None:
         return Judgement(MISSING, "There is no validated range.")
@@ -52,48 +52,50 @@ def range_reaches_rate(evidence: Evidence, live: Live) -> Judgement:
     if envelope.load_high_rps < REACHED * measured:
         return Judgement(
             FAIL,
-            f"Validated up to {envelope.load_high_rps:g} requests/s only, the highest replayed load up to which p99 "
-            f"meets the SLO; the rates were measured at {measured:g}, where traffic would leave the range at once.",
+            f"Validated up to {envelope.load_high_rps:g} requests/s, the highest replayed load up to which p99 meets "
+            f"the SLO. The measured rate, {measured:g} requests/s, is outside that range.",
             numbers,
         )
-    return Judgement(PASS, f"Validated up to {envelope.load_high_rps:g}, measured {measured:g}.", numbers)
+    return Judgement(PASS, f"Validated up to {envelope.load_high_rps:g} requests/s, measured {measured:g}.", numbers)
 
 
 def _not_connected(evidence: Evidence, live: Live) -> bool:
-    """Return whether this is a sample or trial fleet that has never reported telemetry."""
+    """Return whether no router has ever reported, on a fleet whose policy accepts simulated evidence."""
     return live.telemetry_at is None and bool(evidence.policy.accept_simulated)
 
 
-NOT_CONNECTED = "Nothing has reported yet, which this fleet's policy accepts; once something has, it must go on."
+NOT_CONNECTED = "No router has reported yet. This fleet's policy accepts that until the first report."
 
 
 @check(item=5, name="monitor-alive", title="The monitor runs")
 def monitor_alive(evidence: Evidence, live: Live) -> Judgement:
-    """Check the monitor at this moment, and again at each approval and deployment; no digest contains the result."""
+    """Judge the state of the moment, again at each approval and deployment; no digest covers it."""
     if _not_connected(evidence, live):
         return Judgement(PASS, NOT_CONNECTED)
     if live.monitor_at is None:
-        return Judgement(MISSING, "The monitor has never run: nobody would notice that the range is left.")
+        return Judgement(
+            MISSING, "The monitor has never run, so breaches of the range cannot be detected. Is beat running?"
+        )
     age_s = (live.now - live.monitor_at).total_seconds()
     if age_s > MONITOR_ALIVE_S:
-        return Judgement(FAIL, f"The monitor ran {_ago(age_s)} ago last; it should every minute. Is beat running?")
+        return Judgement(FAIL, f"The monitor last ran {_ago(age_s)} ago; it should run every minute. Is beat running?")
     return Judgement(PASS, "The monitor ran within the last three minutes.")
 
 
 @check(item=5, name="telemetry-fresh", title="Routers report")
 def telemetry_fresh(evidence: Evidence, live: Live) -> Judgement:
-    """Check the telemetry at this moment, and again at each approval and deployment; no digest contains the result."""
+    """Judge the state of the moment, again at each approval and deployment; no digest covers it."""
     if _not_connected(evidence, live):
         return Judgement(PASS, NOT_CONNECTED)
     if live.telemetry_at is None:
         return Judgement(
             MISSING,
-            "No router of this fleet has reported telemetry yet, so that leaving the range would not be seen. Routers "
-            "report while Flat-LB is live, too.",
+            "No router of this fleet has reported telemetry yet, so breaches of the range cannot be detected. Routers "
+            "can report while Flat-LB is live.",
         )
     age_s, limit = (live.now - live.telemetry_at).total_seconds(), evidence.policy.telemetry_stale_s
     if age_s > limit:
-        return Judgement(MISSING, f"Telemetry is silent for {_ago(age_s)}; the fleet's limit is {_ago(limit)}.")
+        return Judgement(MISSING, f"The last telemetry is {_ago(age_s)} old; the fleet's limit is {_ago(limit)}.")
     return Judgement(PASS, f"Telemetry within the last {_ago(limit)}.")
 
 
@@ -103,11 +105,11 @@ def _ago(seconds: float) -> str:
 
 @summary(item=5)
 def summary_of_fallback(evidence: Evidence) -> str:
-    """Return the validated range in a sentence."""
+    """Return the validated range as a sentence."""
     envelope = evidence.envelope
     assert envelope is not None  # its check passed
     return (
         f"Validated for p99 up to {envelope.p99_limit_s:g} s, {envelope.load_low_rps:g} to "
         f"{envelope.load_high_rps:g} requests/s, {envelope.active_keys:,} active keys, max/mean up to "
-        f"{envelope.max_imbalance:.3g} and {envelope.max_error_rate:.2%} errors; Flat-LB stands ready."
+        f"{envelope.max_imbalance:.3g} and {envelope.max_error_rate:.2%} errors; Flat-LB is ready."
     )

@@ -1,4 +1,4 @@
-"""Item 4: p99 or capacity better than Flat-LB, with an interval that excludes zero, and no worse than what is live.
+"""Item 4: p99 or capacity better than Flat-LB, with an interval that excludes zero, and not worse than the live plan.
 
 A higher hit rate alone never counts.
 """
@@ -12,14 +12,14 @@ from planner.checklist.engine import FAIL, MISSING, PASS, Judgement, Live, check
 from planner.checklist.evidence import Evidence
 from planner.formatting import give_or_take
 
-MATTERS = 0.5  # of the measured rate: at lower loads being better says nothing of the traffic that is to be served
+MATTERS = 0.5  # share of the measured rate: improvements at lower loads do not apply to the traffic to be served
 
-NONE_SERVED = "Neither policy meets the SLO at any replayed load, so there is nothing to compare: replay lower loads."
+NONE_SERVED = "Neither policy meets the SLO at any replayed load, so there is nothing to compare. Replay lower loads."
 
 
 @dataclass(frozen=True)
 class _Compared:
-    """Candidate and Flat-LB, at the loads that one of them serves within the SLO: above, p99 says nothing of either."""
+    """Candidate and Flat-LB at the loads that one of them serves within the SLO; above, p99 is not compared."""
 
     served: list[LoadDifference]  # differences of p99, candidate - Flat-LB
     flat_p99: dict[float, float]
@@ -28,12 +28,12 @@ class _Compared:
 
     @property
     def anywhere(self) -> list[LoadDifference]:
-        """Better, with one chance in twenty over all loads together."""
+        """Better p99, with a 5% error over all loads together."""
         return [row for row in self.served if row.excludes_zero_all_loads and row.mean < 0]
 
     @property
     def better(self) -> list[LoadDifference]:
-        """Better at a load that matters."""
+        """Better p99 at a load of at least half the measured rate."""
         return [row for row in self.anywhere if row.load_rps >= self.matters_rps]
 
 
@@ -50,26 +50,26 @@ def _compared(evidence: Evidence) -> _Compared:
     )
 
 
-@check(item=4, name="comparable", title="There is something to compare", needs="replay")
+@check(item=4, name="comparable", title="Candidate and Flat-LB can be compared", needs="replay")
 def comparable(evidence: Evidence, live: Live) -> Judgement:
-    """Check for seeds that give an interval, and for a load that candidate or Flat-LB serves within the SLO."""
+    """Check for enough seeds, and for a load that at least one of the two serves within the SLO."""
     replay = evidence.replayed
     if replay.against_flat is None:
         return Judgement(MISSING, "No replay to compare with Flat-LB.")
     least = evidence.policy.min_seeds
     if len(replay.seeds) < least:
-        return Judgement(MISSING, f"{len(replay.seeds)} seeds give no interval; {least} are needed.")
+        return Judgement(MISSING, f"{len(replay.seeds)} seeds; {least} are needed for an interval.")
     served = _compared(evidence).served
     if not served:
         return Judgement(MISSING, NONE_SERVED)
     if any(row.half <= 1e-9 * abs(row.mean) for row in served if row.mean and row.half is not None):
-        return Judgement(MISSING, "The seeds gave identical replays, so there is no interval: take other arrivals.")
+        return Judgement(MISSING, "All seeds gave identical replays, so there is no interval. Use other arrivals.")
     return Judgement(PASS, f"Compared at {len(served)} loads within the SLO.")
 
 
 @check(item=4, name="capacity-not-lower", title="Capacity not lower than Flat-LB's", needs="replay")
 def capacity_not_lower(evidence: Evidence, live: Live) -> Judgement:
-    """Check the capacity in steps of the replayed loads, paired by seed."""
+    """Compare capacity in steps of the replayed loads, paired by seed."""
     replay = evidence.replayed
     if replay.against_flat is None:
         return Judgement(MISSING, "No replay to compare with Flat-LB.")
@@ -81,14 +81,14 @@ def capacity_not_lower(evidence: Evidence, live: Live) -> Judgement:
     return Judgement(PASS, f"{text[0].upper()}{text[1:]}.", numbers)
 
 
-@check(item=4, name="p99-not-worse", title="p99 worse than Flat-LB's at no load within the SLO", needs="replay")
+@check(item=4, name="p99-not-worse", title="p99 not worse than Flat-LB's at any load within the SLO", needs="replay")
 def p99_not_worse(evidence: Evidence, live: Live) -> Judgement:
-    """Check p99 at every load; worse at any single load counts."""
+    """Fail when p99 is worse at any single load."""
     worse = [row for row in _compared(evidence).served if row.above_zero]
     if worse:
         row = worse[0]
         return Judgement(FAIL, f"p99 is worse by {give_or_take(row.mean, row.half)} s at {row.load_rps:g} requests/s.")
-    return Judgement(PASS, "p99 is worse at no load within the SLO.")
+    return Judgement(PASS, "p99 is not worse at any load within the SLO.")
 
 
 @check(
@@ -99,7 +99,7 @@ def p99_not_worse(evidence: Evidence, live: Live) -> Judgement:
     needs="replay",
 )
 def better_than_flat(evidence: Evidence, live: Live) -> Judgement:
-    """Check for an improvement at a relevant load. Only the hit rate: fail. Intervals that contain zero: missing."""
+    """Require an improvement at a load that matters. Only the hit rate: fail. Intervals that contain zero: missing."""
     return _better(evidence)
 
 
@@ -119,7 +119,7 @@ def _better(evidence: Evidence) -> Judgement:
         return Judgement(MISSING, f"{len(replay.seeds)} seeds give no interval.", numbers)
     if not found.served:
         return Judgement(MISSING, NONE_SERVED, numbers)
-    # More capacity counts where it is more at a load that matters: the candidate serves it, and Flat-LB does not.
+    # More capacity counts at a load that matters, which the candidate serves and Flat-LB does not.
     validated = (evidence.envelope and evidence.envelope.load_high_rps) or 0.0
     flat = found.flat_p99
     more = [load for load in flat if matters <= load <= validated and flat[load] > replay.slo_p99_s]
@@ -136,30 +136,30 @@ def _better(evidence: Evidence) -> Judgement:
     if wider or found.anywhere:
         return Judgement(
             MISSING,
-            f"Better only below {matters:g} requests/s, which is {MATTERS:.0%} of the measured rate: that says nothing "
-            f"of the traffic that is to be served ({capacities}).",
+            f"Better only below {matters:g} requests/s, {MATTERS:.0%} of the measured rate; lower loads do not count "
+            f"({capacities}).",
             numbers,
         )
     if any(row.above_zero for row in against.hit_rate):
-        return Judgement(FAIL, f"Only the hit rate is higher; p99 and capacity are not ({capacities}).", numbers)
-    return Judgement(MISSING, f"The intervals straddle zero: no difference shown ({capacities}).", numbers)
+        return Judgement(FAIL, f"Only the hit rate is better; p99 and capacity are not ({capacities}).", numbers)
+    return Judgement(MISSING, f"The intervals contain zero: no difference shown ({capacities}).", numbers)
 
 
-@check(item=4, name="incumbent-not-better", title="No worse than the plan that is live", needs="replay")
+@check(item=4, name="incumbent-not-better", title="Not worse than the live plan", needs="replay")
 def incumbent_not_better(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the active plan does not serve the traffic better than the candidate."""
+    """Fail when the live plan serves the traffic better."""
     incumbent = evidence.incumbent
     if incumbent is None:
-        return Judgement(PASS, "Flat-LB is what is live.")
-    replay, name = evidence.replayed, f"plan {incumbent.plan}, which is live"
+        return Judgement(PASS, "Flat-LB is live.")
+    replay, name = evidence.replayed, f"the live plan {incumbent.plan}"
     beside = replay.incumbent
     if beside is None:
-        return Judgement(MISSING, f"Nothing compares it with {name}.")
+        return Judgement(MISSING, f"No replay compares it with {name}.")
     numbers = {
         "incumbent_p99_difference_s": beside.against.p99_s,
         "incumbent_capacity_steps": beside.against.capacity_steps,
     }
-    # The incumbent's figures minus the candidate's: below zero the incumbent's p99 is the shorter one.
+    # Differences are incumbent minus candidate: below zero the incumbent has the lower p99.
     steps = beside.against.capacity_steps
     if steps.above_zero:
         return Judgement(
@@ -189,8 +189,8 @@ def incumbent_not_better(evidence: Evidence, live: Live) -> Judgement:
 
 @summary(item=4)
 def summary_of_better(evidence: Evidence) -> str:
-    """Return the improvement and its size in a sentence."""
+    """Return what is better, and by how much."""
     judged = _better(evidence)
-    beside = f" No worse than plan {evidence.incumbent.plan}, which is live." if evidence.incumbent else ""
-    worse = " p99 is worse at no load within the SLO." if judged.explanation.startswith("Better") else ""
+    beside = f" Not worse than the live plan {evidence.incumbent.plan}." if evidence.incumbent else ""
+    worse = " p99 is not worse at any load within the SLO." if judged.explanation.startswith("Better") else ""
     return judged.explanation + worse + beside

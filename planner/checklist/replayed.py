@@ -1,4 +1,4 @@
-"""Item 3: candidate, Flat-LB and what is live, replayed at matched loads below and at the knee, with paired seeds."""
+"""Item 3: candidate, Flat-LB and the live plan replayed at matched loads below and at the knee, with paired seeds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from planner.analysis.verdict import PolicyFigures
 from planner.checklist.engine import FAIL, MISSING, PASS, Judgement, Live, check, summary
 from planner.checklist.evidence import Evidence, ReplayEvidence, SyntheticTrace
 
-REACHED = 0.99  # of a rate: loads are rounded
-MIN_RUNS = 20  # of a bootstrap: fewer long runs are the trace itself in another order, for every seed
+REACHED = 0.99  # share of a rate that counts as reached: loads are rounded
+MIN_RUNS = 20  # runs of a bootstrap: with fewer, every seed replays almost the same arrivals
 
 
 @check(item=3, name="flat-replayed", title="Candidate and Flat-LB replayed", waivable=False, needs="replay")
 def flat_replayed(evidence: Evidence, live: Live) -> Judgement:
-    """Check that candidate and Flat-LB are replayed, which a comparison requires."""
+    """Check that both policies were replayed."""
     replay = evidence.replayed
     numbers = {"policies": replay.policies, "earlier_replays": replay.earlier_replays}
     lacking = [p for p in ("flat-lb", "cacheroute") if p not in replay.policies]
@@ -21,71 +21,70 @@ def flat_replayed(evidence: Evidence, live: Live) -> Judgement:
     return Judgement(PASS, f"Replay {replay.id} has both.", numbers)
 
 
-@check(item=3, name="incumbent-replayed", title="The plan that is live replayed beside them", needs="replay")
+@check(item=3, name="incumbent-replayed", title="The live plan replayed too", needs="replay")
 def incumbent_replayed(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the active plan is replayed in its current form; Flat-LB is part of every replay."""
+    """Check that the live plan, where it is not Flat-LB, was replayed with its present table."""
     incumbent = evidence.incumbent
     if incumbent is None:
-        return Judgement(PASS, "Flat-LB is what is live.", {"incumbent": 0})
+        return Judgement(PASS, "Flat-LB is live.", {"incumbent": 0})
     numbers = {"incumbent": incumbent.plan}
     if incumbent.apart:
         return Judgement(
             MISSING,
-            f"Plan {incumbent.plan}, which is live, cannot be replayed beside this one: {incumbent.apart}. Fall "
-            "back to Flat-LB first, or ask for a waiver.",
+            f"The live plan {incumbent.plan} cannot be replayed with this one: {incumbent.apart}. Fall back to Flat-LB "
+            "first, or request a waiver.",
             numbers,
         )
     if evidence.replayed.incumbent is None:
         return Judgement(
             MISSING,
-            f"Plan {incumbent.plan}, which is live, was not replayed beside this one: replay again, it is added by "
-            "itself.",
+            f"The live plan {incumbent.plan} was not replayed with this one. Replay again: it is added automatically.",
             numbers,
         )
-    return Judgement(PASS, f"Plan {incumbent.plan}, which is live, was replayed beside.", numbers)
+    return Judgement(PASS, f"The live plan {incumbent.plan} was replayed too.", numbers)
 
 
 def _compared(replay: ReplayEvidence) -> list[PolicyFigures]:
-    """Return the figures of the candidate, of Flat-LB, and of the active plan where it was replayed."""
+    """Figures of the candidate, of Flat-LB, and of the active plan where it was replayed."""
     return [replay.cacheroute, replay.flat, *([replay.incumbent] if replay.incumbent else [])]
 
 
 def matched_loads(replay: ReplayEvidence) -> list[float]:
-    """Return the loads at which all compared policies were replayed, ascending."""
+    """Return the loads that all compared policies were run at, ascending."""
     return sorted(set.intersection(*({row.load_rps for row in figures.loads} for figures in _compared(replay))))
 
 
-@check(item=3, name="loads-matched", title="Enough loads at which all were replayed", needs="replay")
+@check(item=3, name="loads-matched", title="Enough loads at which all policies were replayed", needs="replay")
 def loads_matched(evidence: Evidence, live: Live) -> Judgement:
-    """Check for loads that all compared policies share; loads that bisection added to one policy do not count."""
+    """Count loads with the same arrivals for all policies; loads that bisection added to one do not count."""
     loads, least = matched_loads(evidence.replayed), evidence.policy.min_loads
-    # A ladder is what was asked for; loads of single policies come on top.
+    # Only loads that were ordered count; loads of single policies are additional.
     found = min(len(loads), len(evidence.replayed.loads_rps))
     numbers = {"loads": found, "min_loads": least}
     if found < least:
-        return Judgement(MISSING, f"{found} loads that all were replayed at; the gate needs {least}.", numbers)
-    return Judgement(PASS, f"{found} matched loads, {least} at least.", numbers)
+        return Judgement(MISSING, f"{found} matched loads; the gate needs {least}.", numbers)
+    return Judgement(PASS, f"{found} matched loads; at least {least} are needed.", numbers)
 
 
 @check(item=3, name="seeds-paired", title="Enough paired seeds", needs="replay")
 def seeds_paired(evidence: Evidence, live: Live) -> Judgement:
-    """Check the number of paired seeds: two seeds give no useful interval."""
+    """Check for enough seeds for an interval."""
     seeds, least = len(evidence.replayed.seeds), evidence.policy.min_seeds
     numbers = {"seeds": seeds, "min_seeds": least}
     if seeds < least:
         return Judgement(MISSING, f"{seeds} paired seeds; the gate needs {least}.", numbers)
-    return Judgement(PASS, f"{seeds} paired seeds, {least} at least.", numbers)
+    return Judgement(PASS, f"{seeds} paired seeds; at least {least} are needed.", numbers)
 
 
-@check(item=3, name="rate-reached", title="The measured rate among the replayed loads", needs="replay")
+@check(item=3, name="rate-reached", title="Measured rate reached by the replayed loads", needs="replay")
 def rate_reached(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the replayed loads include the measured rate."""
+    """Require a replayed load of at least the measured rate."""
     highest, measured = max(evidence.replayed.loads_rps), evidence.workload.total_rps
     numbers = {"highest_load_rps": highest, "workload_rps": measured}
     if highest < REACHED * measured:
         return Judgement(
             MISSING,
-            f"Replayed up to {highest:g} requests/s; the rates were measured at {measured:g}: replay that load too.",
+            f"Replayed up to {highest:g} requests/s; the measured rate is {measured:g}. Replay that load too.",
             numbers,
         )
     return Judgement(PASS, f"Replayed up to {highest:g} requests/s, measured {measured:g}.", numbers)
@@ -93,7 +92,7 @@ def rate_reached(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="below-the-knee", title="A load within the SLO", needs="replay")
 def below_the_knee(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the candidate meets the SLO at some load."""
+    """Fail when the candidate misses the SLO at every load."""
     replay = evidence.replayed
     within = [row.load_rps for row in replay.cacheroute.loads if row.p99_s.mean <= replay.slo_p99_s]
     if not within:
@@ -103,11 +102,11 @@ def below_the_knee(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="knee-reached", title="A load at the knee", needs="replay")
 def knee_reached(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the loads reach the calibrated knee, or a load at which a compared policy misses the SLO."""
+    """Require a load at the calibrated knee of the fleet, or one at which a compared policy misses the SLO."""
     replay = evidence.replayed
     loads = matched_loads(replay)
     if not loads:
-        return Judgement(MISSING, "There is no load that all were replayed at.")
+        return Judgement(MISSING, "There is no load that all policies were replayed at.")
     knee = evidence.calibration.q_cap * sum(evidence.plan.capacity)
     numbers = {"knee_rps": knee}
     broken = [
@@ -129,74 +128,74 @@ def knee_reached(evidence: Evidence, live: Live) -> Judgement:
 
 @check(item=3, name="requests-enough", title="Enough measured requests a cell", needs="replay")
 def requests_enough(evidence: Evidence, live: Live) -> Judgement:
-    """Check the number of requests: of a thousand requests, ten are above the p99."""
+    """Require enough measured requests for a p99."""
     few, least = evidence.replayed.measured_requests, evidence.policy.min_requests
     numbers = {"measured_requests": few, "min_requests": least}
     if few < least:
         return Judgement(
-            MISSING, f"{few:,} measured requests a cell are too few for a p99; {least:,} at least.", numbers
+            MISSING, f"{few:,} measured requests a cell are too few for a p99; at least {least:,} are needed.", numbers
         )
-    return Judgement(PASS, f"{few:,} measured requests in the smallest cell, {least:,} at least.", numbers)
+    return Judgement(PASS, f"{few:,} measured requests in the smallest cell; at least {least:,} are needed.", numbers)
 
 
-@check(item=3, name="arrivals-like-traffic", title="Arrivals no calmer than traffic", needs="replay")
+@check(item=3, name="arrivals-like-traffic", title="Arrivals as variable as traffic", needs="replay")
 def arrivals_like_traffic(evidence: Evidence, live: Live) -> Judgement:
-    """Check the arrivals: even arrivals make short queues, a bootstrap of few long runs repeats the trace."""
+    """Reject arrivals that are too regular, and bootstraps of too few runs."""
     replay = evidence.replayed
-    # Evidence of an older format has none of these.
+    # Evidence of an earlier format has none of these.
     names = ("arrivals", "cv", "run_length", "runs", "warmup", "refined_loads")
     numbers = {name: getattr(replay, name) for name in names}
     cv, runs = replay.cv, replay.runs
     if cv is not None and cv < 1:
         return Judgement(
             MISSING,
-            f"Gamma arrivals with a coefficient of variation of {cv:g} are more even than chance (1): queues look "
-            "shorter than traffic makes them. Replay with 1 or more, or other arrivals.",
+            f"Gamma arrivals with a coefficient of variation of {cv:g} are more regular than Poisson arrivals (1), so "
+            "queues are too short. Replay with 1 or more, or with other arrivals.",
             numbers,
         )
     if runs is not None and runs < MIN_RUNS:
         return Judgement(
             MISSING,
-            f"Runs of {replay.run_length:,} gaps leave {runs} different ones to draw from; {MIN_RUNS} are needed. "
-            "Replay with shorter runs or more requests.",
+            f"Runs of {replay.run_length:,} gaps give only {runs} runs to draw from; {MIN_RUNS} are needed. Replay "
+            "with shorter runs or more requests.",
             numbers,
         )
     return Judgement(PASS, f"{str(replay.arrivals or 'poisson').capitalize()} arrivals.", numbers)
 
 
-@check(item=3, name="slo-current", title="Replayed for the SLO of today", needs="replay")
+@check(item=3, name="slo-current", title="Replayed for the present SLO", needs="replay")
 def slo_current(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the SLO of the replay is the current one, at which capacity is read."""
+    """Require the present SLO: capacity depends on it."""
     then, now = evidence.replayed.slo_p99_s, evidence.policy.slo_p99_s
     numbers = {"slo_p99_s": then}
     if then != now:
-        return Judgement(MISSING, f"Replayed for an SLO of {then:g} s; the fleet's is {now:g} s now.", numbers)
+        return Judgement(MISSING, f"Replayed for an SLO of {then:g} s; the fleet's SLO is now {now:g} s.", numbers)
     return Judgement(PASS, f"p99 within {now:g} s.", numbers)
 
 
 @check(item=3, name="trace-measured", title="Requests of a measured trace", needs="replay")
 def trace_measured(evidence: Evidence, live: Live) -> Judgement:
-    """Check that requests are measured; generated requests count where the policy accepts simulated evidence."""
+    """Accept requests made from rates where the policy accepts simulated evidence."""
     made = evidence.replayed.synthetic_trace
     numbers = {"synthetic_trace": made}
     if made and not evidence.policy.accept_simulated:
         return Judgement(
             MISSING,
-            "The requests were synthesised from the rates: this fleet's policy wants a measured trace.",
+            "The requests were made from the rates: this fleet's policy requires a measured trace.",
             numbers,
         )
     if made:
         return Judgement(PASS, describe_synthetic(made), numbers)
     if evidence.workload.simulated:
         if not evidence.policy.accept_simulated:
-            return Judgement(MISSING, "The trace was generated: this fleet's policy wants a measured one.", numbers)
+            return Judgement(MISSING, "The trace was generated: this fleet's policy requires a measured one.", numbers)
         return Judgement(PASS, "Simulated: the trace was generated, which this fleet's policy accepts.", numbers)
-    return Judgement(PASS, "The requests are those of a measured trace.", numbers)
+    return Judgement(PASS, "The requests are from a measured trace.", numbers)
 
 
 @check(item=3, name="none-refused", title="Every request fits a cache", needs="replay")
 def none_refused(evidence: Evidence, live: Live) -> Judgement:
-    """Check that no request is larger than the cache of a destination."""
+    """Fail when requests are larger than a whole cache."""
     refused = sum(row.refused for row in evidence.replayed.cacheroute.loads)
     if refused:
         return Judgement(
@@ -206,17 +205,17 @@ def none_refused(evidence: Evidence, live: Live) -> Judgement:
 
 
 def describe_synthetic(made: SyntheticTrace) -> str:
-    """Return the generation of requests from rates in a sentence."""
+    """Return a sentence on how requests were made from rates."""
     prefix, suffix, output = made.prefix_tokens[0], made.suffix_tokens[0], made.output_tokens[0]
     return (
-        f"Requests were synthesised from the rates: to the {made.active_keys:,} busiest keys, with a median of "
-        f"{prefix:,.0f} prefix, {suffix:,.0f} suffix and {output:,.0f} answer tokens."
+        f"Requests were made from the rates of the {made.active_keys:,} busiest keys, with a median of {prefix:,.0f} "
+        f"prefix, {suffix:,.0f} suffix and {output:,.0f} output tokens."
     )
 
 
 @summary(item=3)
 def summary_of_replay(evidence: Evidence) -> str:
-    """Return loads, seeds, generated parts and number of attempts in a sentence."""
+    """Return loads, seeds, how requests were made, and the number of earlier replays."""
     replay = evidence.replayed
     made = replay.synthetic_trace
     note = f" {describe_synthetic(made)}" if made else ""

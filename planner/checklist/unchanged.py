@@ -1,4 +1,4 @@
-"""Item 6: what serves now is what was calibrated, planned and replayed."""
+"""Item 6: the present serving profile, destinations and rates are those calibrated, planned and replayed."""
 
 from __future__ import annotations
 
@@ -6,67 +6,69 @@ from planner.checklist.engine import FAIL, MISSING, PASS, Judgement, Live, check
 from planner.checklist.evidence import Evidence
 from planner.records import JsonObject
 
-# Shares of a distribution may move by so many points, the number of active keys by that share, before it is another.
+# A distribution is another when a share moves by more than this, or the number of active keys by that share.
 SHAPE_POINTS = 0.05
 SHAPE_KEYS = 0.2
 
 
 @check(item=6, name="profile-unchanged", title="Model, precision, context, batching, cache, engine", waivable=False)
 def profile_unchanged(evidence: Evidence, live: Live) -> Judgement:
-    """Check the fingerprint of the serving profile."""
+    """Compare the fingerprints of the serving profile."""
     prints = evidence.fingerprints.to_json()
     numbers = {name: (value or "")[:12] for name, value in prints.items()}
     other = [name for name, value in prints.items() if value and value != prints["fleet"]]
     if other:
-        return Judgement(FAIL, f"The serving profile changed since the {', '.join(other)}: run them again.", numbers)
+        return Judgement(FAIL, f"The serving profile changed since the {', '.join(other)}. Run them again.", numbers)
     absent = [name for name, value in prints.items() if not value]
     if absent:
         return Judgement(MISSING, f"No fingerprint of the {', '.join(absent)}.", numbers)
-    return Judgement(PASS, "Calibrated, planned and replayed with the profile that serves now.", numbers)
+    return Judgement(PASS, "Calibrated, planned and replayed with the present profile.", numbers)
 
 
-@check(item=6, name="destinations-unchanged", title="Destinations that are up are those planned for", waivable=False)
+@check(item=6, name="destinations-unchanged", title="Destinations that are up are the planned ones", waivable=False)
 def destinations_unchanged(evidence: Evidence, live: Live) -> Judgement:
-    """Check the destinations by index, in the order of the fleet."""
+    """Compare the indices of destinations that are up with the planned ones."""
     planned, up = evidence.plan.destinations, evidence.destinations_up
     numbers = {"destinations_planned": len(planned), "destinations_up": len(up)}
     if planned != up:
         return Judgement(
             FAIL,
-            f"The plan is for {len(planned)} destinations; those that are up now are {len(up)} or others.",
+            f"The plan is for {len(planned)} destinations; {len(up)} are up now, or others than planned.",
             numbers,
         )
-    return Judgement(PASS, f"All {len(up)} destinations that were planned for are up, and no other.", numbers)
+    return Judgement(PASS, f"The {len(up)} planned destinations are up, and no other.", numbers)
 
 
-@check(item=6, name="speeds-unchanged", title="Speeds of the destinations are those planned for", waivable=False)
+@check(item=6, name="speeds-unchanged", title="Speeds of the destinations are the planned ones", waivable=False)
 def speeds_unchanged(evidence: Evidence, live: Live) -> Judgement:
-    """Check the relative speeds, which determine the load of each destination."""
+    """Compare the speeds of destinations with those planned for."""
     planned, up = evidence.plan.destinations, evidence.destinations_up
-    # Of destinations that are not both planned for and up another check speaks.
+    # Another check judges destinations that are not both planned and up.
     was = dict(zip(planned, evidence.plan.capacity, strict=True))
     now = dict(zip(up, evidence.capacity_up, strict=False))
     changed = [index for index in planned if index in now and was[index] != now[index]]
     if changed:
         return Judgement(
             FAIL,
-            f"The speed of {len(changed)} of {len(planned)} destinations is not the one that the plan was made for: "
-            "order another plan.",
+            f"The speed of {len(changed)} of {len(planned)} destinations changed since the plan was ordered. Order "
+            "another plan.",
             {"speeds_changed": changed[:10]},
         )
-    return Judgement(PASS, "The speeds are those that the plan was made for.")
+    return Judgement(PASS, "The speeds are those of the plan.")
 
 
-@check(item=6, name="table-readable", title="The table can be read and is what was judged", waivable=False)
+@check(item=6, name="table-readable", title="The table can be read and has its digest", waivable=False)
 def table_readable(evidence: Evidence, live: Live) -> Judgement:
-    """Check that the table is readable from storage at this moment and matches its digest."""
+    """Fail when the table cannot be read from storage or has another digest."""
     if not live.table_readable:
-        return Judgement(FAIL, "The plan's table cannot be read from storage, or was altered there: order it again.")
+        return Judgement(
+            FAIL, "The plan's table cannot be read from storage, or was altered there. Order the plan again."
+        )
     return Judgement(PASS, f"The table is {evidence.plan.table_digest[:12]}.")
 
 
 def apart(one: JsonObject, other: JsonObject) -> dict[str, tuple[float, float]]:
-    """Return the figures in which two rate shapes (`planner.analysis.RateShape` as JSON) differ too much."""
+    """Figures in which two shapes of rates (`planner.analysis.RateShape` as JSON) are different distributions."""
     found = {}
     for name in ("gini", "top_4pct_share", "largest_share"):
         if abs(one[name] - other[name]) > SHAPE_POINTS:
@@ -76,34 +78,34 @@ def apart(one: JsonObject, other: JsonObject) -> dict[str, tuple[float, float]]:
     return found
 
 
-@check(item=6, name="active-set-unchanged", title="Active-set distribution is the one calibrated and replayed")
+@check(item=6, name="active-set-unchanged", title="Distribution of rates unchanged")
 def active_set_unchanged(evidence: Evidence, live: Live) -> Judgement:
-    """Check the rates of the plan, the replay and the calibration, and the rates measured on the fleet since."""
+    """Compare the rates of the plan with those replayed, calibrated with and measured since."""
     found = evidence.distribution
     if found.replay and found.replay != found.plan:
-        return Judgement(FAIL, "The replay is of other rates than the plan: replay it again.")
+        return Judgement(FAIL, "The replay used other rates than the plan. Replay it again.")
     for other, words in (
-        (found.calibration, "that the calibration was made with"),
+        (found.calibration, "used for the calibration"),
         (found.newer, "measured since"),
     ):
         if other and other.apart:
             figures = "; ".join(f"{name} {a:.3g} and {b:.3g}" for name, (a, b) in sorted(other.apart.items()))
             return Judgement(
                 FAIL,
-                f"The rates of {other.name}, {words}, are another distribution than those of the plan ({figures}).",
+                f"The rates of {other.name}, {words}, have another distribution than those of the plan ({figures}).",
                 {"distribution_apart": other.apart},
             )
-    return Judgement(PASS, "The rates that were planned for, replayed and calibrated with are one distribution.")
+    return Judgement(PASS, "Planned, replayed and calibrated rates have the same distribution.")
 
 
 @summary(item=6)
 def summary_of_same(evidence: Evidence) -> str:
-    """Return in a sentence that nothing changed, and whether the keys that a replan keeps warm are warm."""
+    """Return that all is unchanged, and whether the plan that a replan starts from is live."""
     note = ""
     replan = evidence.replan
     if replan is not None and not replan.incumbent_is_live:
-        note = f" Plan {replan.incumbent}, whose warm keys it keeps, is not live: more will be cold than it says."
+        note = f" Plan {replan.incumbent}, whose warm keys it keeps, is not live: more keys will be cold than planned."
     return (
-        "Model, precision, context, batching, cache allocation and active-set distribution are those replayed; so are "
-        "the destinations." + note
+        "Model, precision, context, batching, cache allocation, distribution of rates and destinations are those "
+        "replayed." + note
     )

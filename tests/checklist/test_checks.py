@@ -46,7 +46,7 @@ def test_the_worst_loss_of_one_destination_is_bounded_by_the_policy(worst, limit
 
 def test_a_plan_for_one_destination_has_nothing_left_after_a_loss():
     judged = one("loss-bounded", plan__worst_loss=None, plan__destinations=[0])
-    assert (judged.verdict, "nothing is left" in judged.explanation) == (MISSING, True)
+    assert (judged.verdict, "without it nothing serves" in judged.explanation) == (MISSING, True)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_missing_baseline_never_passes():
         assert not checklist.passed(items), changes
         assert {items[2].verdict, items[3].verdict} - {PASS}, changes
     item = verdict(3, incumbent=INCUMBENT)
-    assert (item.verdict, "replay again, it is added by itself" in item.explanation) == (MISSING, True)
-    assert "Fall back to Flat-LB first, or ask for a waiver" in (
+    assert (item.verdict, "Replay again: it is added automatically" in item.explanation) == (MISSING, True)
+    assert "Fall back to Flat-LB first, or request a waiver" in (
         verdict(3, incumbent=INCUMBENT | {"apart": "it is for other destinations"}).explanation
     )
 
@@ -124,9 +124,9 @@ def test_a_plan_no_worse_than_the_one_that_is_live_passes():
 @pytest.mark.parametrize(
     ("figures", "expected", "words"),
     [
-        (beside(0.9, 3.0, 5.0, p99_differences=(-0.2, 1.0, 2.0)), FAIL, "worse than that of plan 3"),
+        (beside(0.9, 3.0, 5.0, p99_differences=(-0.2, 1.0, 2.0)), FAIL, "worse than that of the live plan 3"),
         (beside(1.5, 3.0, 5.0, p99_differences=(-0.05, 0.02, 2.0)), PASS, ""),
-        (beside(1.5, 3.0, 3.1, steps=(1.0, True)), FAIL, "Capacity is lower than that of plan 3"),
+        (beside(1.5, 3.0, 3.1, steps=(1.0, True)), FAIL, "Capacity is lower than that of the live plan 3"),
         (beside(1.5, 3.0, 5.0, steps=(-1.0, True)), PASS, ""),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_waived_check_keeps_its_verdict_and_lets_the_plan_pass():
     items = checklist.judge(changed(plan__worst_loss=3.0, waivers=[WAIVER]), LIVE)
     assert checklist.passed(items)
     assert (items[1].verdict, items[1].waived) == (FAIL, True)
-    assert "Waived until 2026-03-20, asked for by ada, granted by grace: new racks on Friday" in items[1].explanation
+    assert "Waived until 2026-03-20, requested by ada, granted by grace: new racks on Friday" in items[1].explanation
     stored = next(c for c in (judged.as_dict() for judged in items[1].checks) if c["name"] == "loss-bounded")
     assert (stored["verdict"], stored["waiver"]) == (FAIL, WAIVER)
 
