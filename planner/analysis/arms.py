@@ -1,4 +1,4 @@
-"""Judgement of a canary step: the canary arm against the incumbent arm, by intervals instead of point estimates.
+"""StepJudgement of a canary step: the canary arm against the incumbent arm, by intervals instead of point estimates.
 
 **Looks.** A step is judged repeatedly while its telemetry arrives. An interval that is wrong once in twenty is wrong
 sooner or later when it is computed every minute. So look ``k`` of a step uses ``6 / (pi k)^2`` of the 5% of the step.
@@ -31,9 +31,9 @@ __all__ = [
     "Arm",
     "Check",
     "Imbalance",
-    "Judgement",
     "Limits",
     "Share",
+    "StepJudgement",
     "alpha_of_look",
     "error_share",
     "fleet_imbalance",
@@ -149,7 +149,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class StepJudgement:
     """The verdict of a step with its checks; `numbers` holds JSON values."""
 
     outcome: Outcome
@@ -255,7 +255,7 @@ def fleet_imbalance(per_destination: ArrayLike, alpha: float, capacity: ArrayLik
 
 def judge(
     canary: Arm, incumbent: Arm, limits: Limits, *, look: int = 1, capacity: ArrayLike | None = None
-) -> Judgement:
+) -> StepJudgement:
     """Judge a step of a canary.
 
     1. ``fail`` where a comparison shows the canary outside: the lower end of an interval is above its limit, or the
@@ -281,7 +281,7 @@ def judge(
 
     Returns
     -------
-    Judgement
+    StepJudgement
         The outcome, its explanation, the checks and their numbers.
     """
     alpha = alpha_of_look(look)
@@ -315,7 +315,7 @@ def judge(
         "checks": [{"name": c.name, "verdict": c.outcome, "text": c.text} for c in checks],
     }
     outcome, why = _together(checks, canary, incumbent, limits)
-    return Judgement(outcome, why, checks, numbers)
+    return StepJudgement(outcome, why, checks, numbers)
 
 
 def _together(checks: tuple[Check, ...], canary: Arm, incumbent: Arm, limits: Limits) -> tuple[Outcome, str]:
