@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pgtrigger
 import pytest
+from django.core.management import call_command
+from django.db import connection
 from django.test import TransactionTestCase
 
 from planner.models import Fleet
+from tests import databases
 from tests.factories import Cast, make_fleet
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(request, django_test_environment, django_db_blocker) -> Iterator[None]:
+    """Replaces the fixture of pytest-django: the worker's database is a clone of one that was migrated once."""
+    worker = getattr(request.config, "workerinput", {}).get("workerid", "")
+    before = connection.settings_dict["NAME"]
+    mine = "_".join(filter(None, ["test", before, worker]))
+    with django_db_blocker.unblock():
+        databases.provide(databases.SCHEMA, lambda: call_command("migrate", verbosity=0, interactive=False))
+        databases.clone(databases.SCHEMA, mine)
+        connection.close()
+        connection.settings_dict["NAME"] = mine
+    yield
+    with django_db_blocker.unblock():
+        connection.close()
+        connection.settings_dict["NAME"] = before
+        databases.drop(mine)
 
 
 @pytest.fixture(autouse=True, scope="session")
