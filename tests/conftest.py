@@ -11,8 +11,19 @@ from django.db import connection
 from django.test import TransactionTestCase
 
 from planner.models import Fleet
-from tests import databases
+from tests import databases, scale
 from tests.factories import Cast, make_fleet
+
+# What waits for servers and processes, and what takes longest, starts first: the short tests fill the end evenly.
+FIRST = ("dataplane", "test_openapi", "test_state_machine", "test_migrations", "embedded", "integration", "browser")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first; more examples at night."""
+    found = {item: [at for at, part in enumerate(FIRST) if part in item.nodeid] for item in items}
+    items.sort(key=lambda item: found[item][0] if found[item] else len(FIRST))
+    if scale.NIGHTLY:
+        scale.enlarge(items)
 
 
 @pytest.fixture(scope="session")

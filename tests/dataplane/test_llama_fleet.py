@@ -11,7 +11,8 @@ from benchmarks import engine_runs
 from benchmarks.llama_fleet import FIRST_TOKEN, fleet, write_model
 from planner.simulation import EngineProfile, Trace, replay
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+# One group: the engines are measured once.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("llama")]
 
 
 @pytest.fixture(scope="module")
