@@ -58,7 +58,7 @@ def drop(database: str) -> None:
 
 
 def provide(name: str, fill: Callable[[], None], *, source: str | None = None) -> None:
-    """Make the template where no worker has made it yet: a copy of `source`, or an empty database, that `fill` fills."""
+    """Make the template where no worker has made it: `fill` fills a copy of `source`, or an empty database."""
     with server() as postgres:
         postgres.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         try:
