@@ -9,9 +9,11 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.test import TransactionTestCase
+from django.utils import timezone
 
 from planner.models import Fleet
 from tests import databases, scale
+from tests.clock import Clock
 from tests.factories import Cast, make_fleet
 
 # What waits for servers and processes, and what takes longest, starts first: the short tests fill the end evenly.
@@ -56,6 +58,16 @@ def _flush_may_truncate():
     TransactionTestCase._fixture_teardown = without_triggers
     yield
     TransactionTestCase._fixture_teardown = flush
+
+
+@pytest.fixture(autouse=True)
+def clock(request, monkeypatch) -> Clock | None:
+    """The time is given, but where other processes read it too."""
+    if any(request.node.get_closest_marker(name) for name in ("integration", "browser")):
+        return None
+    clock = Clock()
+    monkeypatch.setattr(timezone, "now", clock)
+    return clock
 
 
 @pytest.fixture
