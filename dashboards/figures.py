@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from dashboards.look import FAINT, INK, colour_of, frame
+from planner.selectors.plans.page import ChartData
 from planner.selectors.replays.policy_names import CANDIDATE, policy_name
 
 Figure = dict[str, Any]
@@ -17,24 +18,24 @@ AXIS_HEIGHT = 60
 BAR_HEIGHT, CHAIN_EDGES = 40, 70
 
 
-def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure:
+def load_bars(data: ChartData, theme: str, load_rps: float | None) -> Figure:
     """Load of each destination as a multiple of the mean: as planned, and as replayed under each policy.
 
     The mean is that of the load for each unit of speed, times the destination's speed: 1 is its fair part. One panel
     a series above the same destinations, so that thirty of them stay readable on a phone.
     """
-    capacity = data["capacity"]
+    capacity = data.capacity
     unequal = len(set(capacity)) > 1
-    panels = [("planned", "cacheroute", data["planned"], data["planned_imbalance"])]
-    if data["verdict"] is not None:
-        for policy in data["policies"]:
-            rows = data["verdict"]["policies"][policy]["loads"]
-            row = next((r for r in rows if r["load_rps"] == load_rps), None)
+    panels = [("planned", "cacheroute", data.planned, data.planned_imbalance)]
+    if data.verdict is not None:
+        for policy in data.policies:
+            rows = data.verdict.policies[policy].loads
+            row = next((r for r in rows if r.load_rps == load_rps), None)
             if row is None:  # not run at this load
                 continue
-            counts = row["requests_per_destination"]
+            counts = list(row.requests_per_destination)
             # The stored max/mean counts requests, as if all were equally fast.
-            imbalance = max(_to_mean(counts, capacity)) if unequal else row["imbalance"]["mean"]
+            imbalance = max(_to_mean(counts, capacity)) if unequal else row.imbalance.mean
             panels.append((policy, policy, counts, imbalance))
     top = max(max(_to_mean(values, capacity), default=1.0) for _, _, values, _ in panels)
     layout = frame(theme, x_title="destination", y_title="")
@@ -53,7 +54,7 @@ def load_bars(data: dict[str, Any], theme: str, load_rps: float | None) -> Figur
         pattern = {"shape": "/"} if series == "planned" else {}
         bars.append(
             {
-                "type": "bar", "name": title, "x": [escape(name) for name in data["destinations"]],
+                "type": "bar", "name": title, "x": [escape(name) for name in data.destinations],
                 "y": _to_mean(values, capacity), "yaxis": axis,
                 "marker": {"color": colour_of(policy, theme), "pattern": pattern, "line": {"width": 0}},
                 "customdata": values, "hovertemplate": "%{x}: %{y:.3f} × mean (%{customdata:,.4~g})<extra></extra>",
@@ -82,22 +83,22 @@ def _to_mean(values: list[float], capacity: list[float]) -> list[float]:
     return [value / (mean * speed) if mean else 0.0 for value, speed in zip(values, capacity, strict=True)]
 
 
-def chain(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure | None:
+def chain(data: ChartData, theme: str, load_rps: float | None) -> Figure | None:
     """Hit rate that was available, planned and delivered at a load; None where the cells did not keep it.
 
     The steps of the candidate come first, each with what was lost to the step before; then what the other policies
     delivered on the same arrivals, each with its difference to the candidate.
     """
     at = {}
-    for policy in data["policies"] if data["verdict"] is not None else ():
-        for row in data["verdict"]["policies"][policy]["loads"]:
-            if row["load_rps"] == load_rps and row.get("available"):
+    for policy in data.policies if data.verdict is not None else ():
+        for row in data.verdict.policies[policy].loads:
+            if row.load_rps == load_rps and row.available:
                 at[policy] = row
     if CANDIDATE not in at:
         return None
     mine = at[CANDIDATE]
     available, planned, delivered = (
-        100 * mine[name]["mean"] if mine[name] else None for name in ("available", "planned", "delivered")
+        100 * mean.mean if (mean := mine.mean(name)) else None for name in ("available", "planned", "delivered")
     )
     grey, colour = "#64748b" if theme == "dark" else "#aab4c1", colour_of(CANDIDATE, theme)
     bars = [("Available", available, grey, "", "one cache that never evicts")]
@@ -106,9 +107,9 @@ def chain(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure | 
     before = available if planned is None else planned
     change = delivered - before
     bars.append((policy_name(CANDIDATE), delivered, colour, "", f"{_signed(change)} in serving"))
-    for policy in data["policies"]:
+    for policy in data.policies:
         if policy in at and policy != CANDIDATE:
-            value = 100 * at[policy]["delivered"]["mean"]
+            value = 100 * at[policy].delivered.mean
             bars.append((policy_name(policy), value, colour_of(policy, theme), "", _signed(value - delivered)))
     layout = frame(theme, x_title="share of prompt tokens, %", y_title="")
     layout |= {"showlegend": False, "hovermode": "closest", "bargap": 0.3}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from math import log10
 from typing import Any
 
 from dashboards.look import INK, LIMIT, colour_of, frame, look_of
+from planner.analysis.verdict import LoadFigures
+from planner.selectors.plans.page import ChartData
 from planner.selectors.replays.policy_names import policy_name
 
 Figure = dict[str, Any]
@@ -18,20 +21,20 @@ HEIGHT, LEGEND_ROW, LEGEND_ROWS = 320, 22, 3
 WIDE = 8.0
 
 
-def _line(policy: str, rows: list[dict[str, Any]], figure: str, theme: str, scale: float, unit: str) -> dict[str, Any]:
+def _line(policy: str, rows: Sequence[LoadFigures], figure: str, theme: str, scale: float, unit: str) -> dict[str, Any]:
     look, colour = look_of(policy), colour_of(policy, theme)
-    known = [row for row in rows if row.get(figure)]
+    known = [(row.load_rps, mean) for row in rows if (mean := row.mean(figure))]
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": policy_name(policy),
-        "x": [row["load_rps"] for row in known],
-        "y": [row[figure]["mean"] * scale for row in known],
+        "x": [load for load, _ in known],
+        "y": [mean.mean * scale for _, mean in known],
         "line": {"color": colour, "dash": look.dash, "width": 2},
         "marker": {"symbol": look.marker, "size": 8, "color": colour},
         "error_y": {
             "type": "data",
-            "array": [(row[figure]["half"] or 0.0) * scale for row in known],
+            "array": [(mean.half or 0.0) * scale for _, mean in known],
             "thickness": 1.2,
             "width": 4,
             "color": colour,
@@ -40,12 +43,12 @@ def _line(policy: str, rows: list[dict[str, Any]], figure: str, theme: str, scal
     }
 
 
-def _lines(data: dict[str, Any], figure: str, theme: str, scale: float, unit: str) -> list[dict[str, Any]]:
-    of = data["verdict"]["policies"]
-    return [_line(p, of[p]["loads"], figure, theme, scale, unit) for p in reversed(data["policies"])]
+def _lines(data: ChartData, figure: str, theme: str, scale: float, unit: str) -> list[dict[str, Any]]:
+    of = data.verdict.policies
+    return [_line(p, of[p].loads, figure, theme, scale, unit) for p in reversed(data.policies)]
 
 
-def _ends(loads: list[float]) -> tuple[bool, float, float]:
+def _ends(loads: Sequence[float]) -> tuple[bool, float, float]:
     """Whether the axis is logarithmic, and places outside the ladder for what lies below and above it."""
     low, high = loads[0], loads[-1]
     if high > WIDE * low:
@@ -55,7 +58,7 @@ def _ends(loads: list[float]) -> tuple[bool, float, float]:
     return False, max(low - step, low / 2), high + step
 
 
-def _load_axis(layout: Figure, loads: list[float]) -> None:
+def _load_axis(layout: Figure, loads: Sequence[float]) -> None:
     log, left, right = _ends(loads)
     if log:
         layout["xaxis"] |= {"type": "log", "dtick": "D2", "range": [log10(left) - 0.05, log10(right) + 0.05]}
@@ -64,53 +67,53 @@ def _load_axis(layout: Figure, loads: list[float]) -> None:
         layout["xaxis"]["range"] = [left - pad, right + pad]
 
 
-def hit_rate(data: dict[str, Any], theme: str, weighting: str = "hit_rate") -> Figure:
+def hit_rate(data: ChartData, theme: str, weighting: str = "hit_rate") -> Figure:
     """Hit rate against load, with 95% intervals over seeds; by tokens (`hit_rate`) or by requests."""
     layout = frame(theme, x_title="offered load, requests/s", y_title="hit rate, %")
     layout["yaxis"]["range"] = [0, 103]
-    _load_axis(layout, data["verdict"]["loads_rps"])
+    _load_axis(layout, data.verdict.loads_rps)
     return {"data": _lines(data, weighting, theme, 100.0, "%"), "layout": layout}
 
 
-def imbalance(data: dict[str, Any], theme: str, figure: str = "imbalance") -> Figure:
+def imbalance(data: ChartData, theme: str, figure: str = "imbalance") -> Figure:
     """Max/mean over destinations against load: of requests (`imbalance`) or of busy time (`busy_imbalance`)."""
     layout = frame(theme, x_title="offered load, requests/s", y_title="max/mean")
-    _load_axis(layout, data["verdict"]["loads_rps"])
+    _load_axis(layout, data.verdict.loads_rps)
     lines = _lines(data, figure, theme, 1.0, "")
     top = max((y for line in lines for y in line["y"]), default=1.0)
     layout["yaxis"]["range"] = [0.95, max(1.1, 1 + 1.15 * (top - 1))]  # 1 is perfect balance, nothing lies below
     return {"data": lines, "layout": layout}
 
 
-def height(data: dict[str, Any]) -> int:
+def height(data: ChartData) -> int:
     """Pixels of a chart with a line a policy."""
-    return HEIGHT + LEGEND_ROW * max(0, len(data["policies"]) - LEGEND_ROWS)
+    return HEIGHT + LEGEND_ROW * max(0, len(data.policies) - LEGEND_ROWS)
 
 
-def p99_height(data: dict[str, Any]) -> int:
+def p99_height(data: ChartData) -> int:
     """Pixels of the chart of p99 and capacity."""
-    return PLOT_HEIGHT + ROW_HEIGHT * len(data["policies"]) + EDGES + height(data) - HEIGHT
+    return PLOT_HEIGHT + ROW_HEIGHT * len(data.policies) + EDGES + height(data) - HEIGHT
 
 
-def p99(data: dict[str, Any], theme: str) -> Figure:
+def p99(data: ChartData, theme: str) -> Figure:
     """p99 end-to-end latency against load with the SLO as a line; below it the capacity of each policy.
 
     The latency axis is logarithmic where it spans decades. A capacity below the ladder is an open marker left of the
     lowest load, one at least as high as the ladder an arrow to the right; both carry their text.
     """
-    verdict = data["verdict"]
+    verdict = data.verdict
     lines = _lines(data, "p99_s", theme, 1.0, "s")
-    means = [y for line in lines for y in line["y"]] + [verdict["slo_p99_s"]]
+    means = [y for line in lines for y in line["y"]] + [verdict.slo_p99_s]
     log = max(means) > 10 * min(means)
     layout = frame(theme, x_title="offered load, requests/s", y_title="p99 latency, s")
-    _load_axis(layout, verdict["loads_rps"])
+    _load_axis(layout, verdict.loads_rps)
     if log:
         layout["yaxis"] |= {"type": "log", "title": {"text": "p99 latency, s (log scale)"}, "dtick": "D2"}
         for line in lines:
             line["error_y"] |= _above_zero(line)
     else:
         layout["yaxis"]["rangemode"] = "tozero"
-    slo, colour = verdict["slo_p99_s"], LIMIT[theme]
+    slo, colour = verdict.slo_p99_s, LIMIT[theme]
     layout["shapes"] = [
         {
             "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": slo, "y1": slo,
@@ -122,9 +125,9 @@ def p99(data: dict[str, Any], theme: str) -> Figure:
     return {"data": lines, "layout": layout}
 
 
-def _add_capacities(data: dict[str, Any], theme: str, lines: list[dict[str, Any]], layout: Figure) -> None:
+def _add_capacities(data: ChartData, theme: str, lines: list[dict[str, Any]], layout: Figure) -> None:
     """A row a policy under the p99, on the same axis of loads."""
-    policies = data["policies"]
+    policies = data.policies
     rows = ROW_HEIGHT * len(policies)
     share = rows / (rows + PLOT_HEIGHT)
     layout["yaxis2"] = {
@@ -136,39 +139,39 @@ def _add_capacities(data: dict[str, Any], theme: str, lines: list[dict[str, Any]
     layout["hovermode"] = "closest"
     layout["annotations"].append(
         {
-            "text": f"<b>Capacity within {data['verdict']['slo_p99_s']:g} s, requests/s</b>", "xref": "paper", "x": 0,
+            "text": f"<b>Capacity within {data.verdict.slo_p99_s:g} s, requests/s</b>", "xref": "paper", "x": 0,
             "xanchor": "left", "yref": "paper", "y": share, "yanchor": "bottom", "showarrow": False,
             "font": {"color": INK[theme], "size": 12},
         }
     )  # fmt: skip
     for at, policy in enumerate(policies):
-        if policy in data["capacities"]:
+        if policy in data.capacities:
             _add_capacity(at, policy, data, theme, lines, layout)
 
 
 def _add_capacity(
-    at: int, policy: str, data: dict[str, Any], theme: str, lines: list[dict[str, Any]], layout: Figure
+    at: int, policy: str, data: ChartData, theme: str, lines: list[dict[str, Any]], layout: Figure
 ) -> None:
-    found, colour, look = data["capacities"][policy], colour_of(policy, theme), look_of(policy)
-    log, left, right = _ends(data["verdict"]["loads_rps"])
-    low = left if found["left"] else found["low"]
-    high = found["high"] if found["high"] is not None else left
+    found, colour, look = data.capacities[policy], colour_of(policy, theme), look_of(policy)
+    log, left, right = _ends(data.verdict.loads_rps)
+    low = left if found.left else found.low
+    high = found.high if found.high is not None else left
     if low is None:  # it was not run
         return
     filled = look.marker.removesuffix("-open")
-    known = not (found["left"] or found["right"])
-    half = (found["half"] or 0.0) if known else 0.0
-    loads = data["verdict"]["loads_rps"]
-    side = "left" if found["right"] or (found["low"] or left) > (loads[0] + loads[-1]) / 2 else "right"
+    known = not (found.left or found.right)
+    half = (found.half or 0.0) if known else 0.0
+    loads = data.verdict.loads_rps
+    side = "left" if found.right or (found.low or left) > (loads[0] + loads[-1]) / 2 else "right"
     if known:
-        places = [(found["mean"], filled)]
+        places = [(found.mean, filled)]
     else:
         # Seeds that disagree are a span between both; the ends say what is known of them.
-        places = [(low, f"{filled}-open" if found["left"] else filled)]
+        places = [(low, f"{filled}-open" if found.left else filled)]
         if high != low:
             places.append((high, filled))
     sizes, label_at = [12.0] * len(places), 0 if side == "left" else len(places) - 1
-    if half and (end := found["mean"] + (half if side == "right" else -half)) > 0:
+    if half and (end := found.mean + (half if side == "right" else -half)) > 0:
         # The text stands beyond the interval, at a place of its own without a marker.
         places.append((end, filled))
         sizes.append(0.0)
@@ -184,12 +187,12 @@ def _add_capacity(
             "line": {"color": colour, "width": 2}, "textfont": {"color": INK[theme], "size": 12},
             "marker": {"symbol": list(symbols), "size": sizes, "color": colour, "opacity": 1,
                        "line": {"color": colour, "width": 0 if known else 2}},
-            "text": [f"\u00a0{name} {escape(found['text'])}\u00a0" if i == label_at else "" for i in range(len(x))],
+            "text": [f"\u00a0{name} {escape(found.text)}\u00a0" if i == label_at else "" for i in range(len(x))],
             "textposition": f"middle {side}",
-            "hovertemplate": f"{escape(name)}: {escape(found['text'])} requests/s<extra></extra>",
+            "hovertemplate": f"{escape(name)}: {escape(found.text)} requests/s<extra></extra>",
         }
     )  # fmt: skip
-    if found["right"]:
+    if found.right:
         to, start = (log10(right), log10(high)) if log else (right, high)
         layout["annotations"].append(
             {

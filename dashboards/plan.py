@@ -12,7 +12,7 @@ from dash.exceptions import PreventUpdate
 from dashboards import figures, ladder, recovery
 from dashboards.cards import card
 from dashboards.mounting import embedded
-from planner.selectors.plans.page import chart_data
+from planner.selectors.plans.page import ChartData, chart_data
 from planner.selectors.replays.policy_names import CANDIDATE
 
 PREFIX = "/charts/plan/"
@@ -116,7 +116,7 @@ app.clientside_callback(
 )
 
 
-def _data(pathname: str | None, search: str | None) -> dict[str, Any] | None:
+def _data(pathname: str | None, search: str | None) -> ChartData | None:
     found = PAGE.match(pathname or "")
     if found is None:
         raise PreventUpdate
@@ -139,7 +139,7 @@ def show_lines(pathname: str | None, search: str | None, theme: str | None) -> t
     if theme is None:
         raise PreventUpdate
     data, look = _data(pathname, search), _theme(theme)
-    if data is None or data["verdict"] is None:
+    if data is None or data.verdict is None:
         nothing = [no_update] * (2 * len(OVER_LOADS))
         return *nothing, True, "Charts appear here when a replay has finished.", *[""] * len(OVER_LOADS)
     return (
@@ -186,7 +186,7 @@ def show_at_load(pathname: str | None, search: str | None, theme: str | None, lo
     loads = _common_loads(data)
     options = [{"label": f"{at:g} requests/s", "value": f"{at:g}"} for at in loads]
     known = [option["value"] for option in options]
-    at = loads[known.index(load)] if load in known else data["first_shown"]
+    at = loads[known.index(load)] if load in known else data.first_shown
     chosen = None if at is None else f"{at:g}"
     bars = figures.load_bars(data, look, at)
     steps = figures.chain(data, look, at)
@@ -210,21 +210,21 @@ def show_at_load(pathname: str | None, search: str | None, theme: str | None, lo
     )
 
 
-def _common_loads(data: dict[str, Any]) -> list[float]:
+def _common_loads(data: ChartData) -> list[float]:
     """Loads that the candidate was run at: bisection gives other policies loads of their own."""
-    if data["verdict"] is None:
+    if data.verdict is None:
         return []
-    return [row["load_rps"] for row in data["verdict"]["policies"][CANDIDATE]["loads"]]
+    return [row.load_rps for row in data.verdict.policies[CANDIDATE].loads]
 
 
-def _recovery_note(data: dict[str, Any], load: float | None) -> str:
+def _recovery_note(data: ChartData, load: float | None) -> str:
     happened = [f"{n}: {label} at {at:.3g} s" for n, (at, label) in enumerate(recovery.moments(data, load), start=1)]
     return f"Token-weighted, by time of arrival, all seeds together. {'; '.join(happened)}."
 
 
-def _simulated(data: dict[str, Any]) -> str:
+def _simulated(data: ChartData) -> str:
     """The label of every figure here; the sentence on top of the page says which parts."""
-    return "≈ simulated" if data["simulated"] else ""
+    return "≈ simulated" if data.simulated else ""
 
 
 def _theme(theme: str) -> str:

@@ -6,24 +6,25 @@ from html import escape
 from typing import Any
 
 from dashboards.look import FAINT, INK, LIMIT, colour_of, frame, look_of
+from planner.analysis.verdict import Curve, EventsAtLoad
+from planner.selectors.plans.page import ChartData
 from planner.selectors.replays.policy_names import policy_name
 
 Figure = dict[str, Any]
 
 
-def recovery(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure | None:
+def recovery(data: ChartData, theme: str, load_rps: float | None) -> Figure | None:
     """Token-weighted hit rate over time at a load, all seeds together; None without a fault or a switch.
 
     Events are dashed lines with a number that the caption under the chart explains; the warm-up is shaded.
     """
-    events = (data["verdict"] or {}).get("events", {})
-    rows = {p: row for p in data["policies"] for row in events.get(p, []) if row["load_rps"] == load_rps}
+    rows = {p: row for p in data.policies for row in _events(data, p, load_rps)}
     if not rows:
         return None
     layout = frame(theme, x_title="time of arrival, s", y_title="hit rate, %")
     layout["yaxis"]["range"] = [0, 103]
-    lines = [_curve(policy, row["curve"], theme) for policy, row in reversed(rows.items())]
-    warm = max(row["curve"]["warmup_s"] for row in rows.values())
+    lines = [_curve(policy, row.curve, theme) for policy, row in reversed(rows.items())]
+    warm = max(row.curve.warmup_s for row in rows.values())
     layout["shapes"] = [
         {
             "type": "rect", "x0": 0, "x1": warm, "yref": "paper", "y0": 0, "y1": 1, "line": {"width": 0},
@@ -44,21 +45,25 @@ def recovery(data: dict[str, Any], theme: str, load_rps: float | None) -> Figure
     return {"data": lines, "layout": layout}
 
 
-def moments(data: dict[str, Any], load_rps: float | None) -> list[tuple[float, str]]:
+def moments(data: ChartData, load_rps: float | None) -> list[tuple[float, str]]:
     """When something happened at this load, and what, in order of time: of all policies together."""
     found: dict[str, float] = {}
-    for policy, rows in ((data["verdict"] or {}).get("events", {})).items():
-        labels = data["events"].get(policy, [])
-        for row in rows:
-            if row["load_rps"] == load_rps:
-                for at, dip in enumerate(row["dips"]):
-                    found.setdefault(labels[at] if at < len(labels) else f"event {at + 1}", dip["at_s"])
+    for policy in data.policies:
+        labels = data.events.get(policy, [])
+        for row in _events(data, policy, load_rps):
+            for at, dip in enumerate(row.dips):
+                found.setdefault(labels[at] if at < len(labels) else f"event {at + 1}", dip.at_s)
     return sorted((at_s, label) for label, at_s in found.items())
 
 
-def _curve(policy: str, curve: dict[str, Any], theme: str) -> dict[str, Any]:
-    look, colour, width = look_of(policy), colour_of(policy, theme), curve["width_s"]
-    pairs = list(zip(curve["cached_tokens"], curve["prompt_tokens"], strict=True))
+def _events(data: ChartData, policy: str, load_rps: float | None) -> list[EventsAtLoad]:
+    rows = () if data.verdict is None else data.verdict.events_of(policy)
+    return [row for row in rows if row.load_rps == load_rps]
+
+
+def _curve(policy: str, curve: Curve, theme: str) -> dict[str, Any]:
+    look, colour, width = look_of(policy), colour_of(policy, theme), curve.width_s
+    pairs = list(zip(curve.cached_tokens, curve.prompt_tokens, strict=True))
     return {
         "type": "scatter", "mode": "lines", "name": escape(policy_name(policy)),
         "x": [(at + 0.5) * width for at in range(len(pairs))],

@@ -168,15 +168,15 @@ def store_trace(trace: Trace) -> Artifact:
     return store(Artifact.Kind.TRACE, table)
 
 
-def load_trace(artifact: Artifact, go_on: Callable[[], None] = lambda: None) -> Trace:
-    """The trace; ``go_on`` is called between the steps of a large one, and what it raises ends the work."""
+def load_trace(artifact: Artifact, checkpoint: Callable[[], None] = lambda: None) -> Trace:
+    """The trace; ``checkpoint`` is called between the steps of a large one, and what it raises ends the work."""
     table = load(artifact)
-    go_on()
+    checkpoint()
     blocks = table.column("blocks").combine_chunks()
     rows = Blocks(
         blocks.offsets.to_numpy().astype(np.int64), blocks.values.to_numpy(zero_copy_only=False).astype(np.int64)
     )
-    go_on()
+    checkpoint()
     return Trace(
         arrival_s=table.column("arrival_s").to_numpy(),
         key=table.column("key").to_numpy(),

@@ -7,15 +7,15 @@ given again years later. Missing data never passes. An item is as good as the wo
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from planner.checklist.evidence import Evidence, WaiverEvidence
+from planner.records import JsonObject, to_json
 
 PASS, FAIL, MISSING = "pass", "fail", "missing"
 # The worst last.
 _ORDER = (PASS, MISSING, FAIL)
-
-Evidence = dict[str, Any]
 
 TITLES = {
     1: "Rates and q_cap measured",
@@ -52,7 +52,7 @@ class Judgement:
 
     verdict: str
     explanation: str
-    numbers: dict[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, object] = field(default_factory=dict)
 
 
 Function = Callable[[Evidence, Live], Judgement]
@@ -71,7 +71,7 @@ class Check:
 
     def judge(self, evidence: Evidence, live: Live) -> Judgement:
         """The verdict; missing where the part of the evidence that it is about is not there."""
-        if self.needs == "replay" and evidence["replay"] is None:
+        if self.needs == "replay" and evidence.replay is None:
             return Judgement(MISSING, no_replay(evidence))
         return self.function(evidence, live)
 
@@ -107,10 +107,10 @@ def summary(*, item: int) -> Callable[[Summary], Summary]:
 
 def no_replay(evidence: Evidence) -> str:
     """Why there is no replay to judge by."""
-    if what_ifs := evidence.get("what_ifs"):
+    if what_ifs := evidence.what_ifs:
         latest = what_ifs[0]
         return (
-            f"Replayed only as a what-if: replay {latest['id']} had {' and '.join(latest['with'])}. That shows what "
+            f"Replayed only as a what-if: replay {latest.id} had {' and '.join(latest.reasons)}. That shows what "
             "would happen then; the gate needs a replay without."
         )
     return "No finished replay of this plan."
@@ -122,23 +122,23 @@ class JudgedCheck:
 
     check: Check
     judgement: Judgement
-    waiver: dict[str, Any] | None
+    waiver: WaiverEvidence | None
 
     @property
     def settled(self) -> bool:
         """Whether it does not stand in the way: it passes, or people let it."""
         return self.judgement.verdict == PASS or self.waiver is not None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """JSON-able, as an evaluation keeps it."""
         return {
             "name": self.check.name,
             "title": self.check.title,
             "verdict": self.judgement.verdict,
             "explanation": self.judgement.explanation,
-            "numbers": self.judgement.numbers,
+            "numbers": to_json(self.judgement.numbers),
             "waivable": self.check.waivable,
-            "waiver": self.waiver if self.judgement.verdict != PASS else None,
+            "waiver": to_json(self.waiver) if self.judgement.verdict != PASS else None,
         }
 
 
@@ -186,17 +186,18 @@ class JudgedItem:
         w = worst.waiver
         assert w is not None  # it is settled and does not pass
         return (
-            f"{worst.judgement.explanation} Waived until {w['expires_at'][:10]}, asked for by {w['requested_by']}, "
-            f"granted by {w['granted_by']}: {w['reason']}"
+            f"{worst.judgement.explanation} Waived until {w.expires_at[:10]}, asked for by {w.requested_by}, "
+            f"granted by {w.granted_by}: {w.reason}"
         )
 
     @property
-    def numbers(self) -> dict[str, Any]:
+    def numbers(self) -> JsonObject:
         """Numbers of all its checks."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for c in self.checks:
             found |= c.judgement.numbers
-        return found
+        plain: JsonObject = to_json(found)
+        return plain
 
 
 def judge(evidence: Evidence, live: Live) -> list[JudgedItem]:
@@ -206,7 +207,7 @@ def judge(evidence: Evidence, live: Live) -> list[JudgedItem]:
 
 def judge_item(number: int, evidence: Evidence, live: Live) -> JudgedItem:
     """One item."""
-    waivers = {w["check"]: w for w in evidence.get("waivers", [])}
+    waivers = {w.check: w for w in evidence.waivers}
     checks = tuple(
         JudgedCheck(c, c.judge(evidence, live), waivers.get(c.name) if c.waivable else None)
         for c in CHECKS.values()

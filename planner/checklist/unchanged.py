@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from planner.checklist.engine import FAIL, MISSING, PASS, Evidence, Judgement, Live, check, summary
+from planner.checklist.engine import FAIL, MISSING, PASS, Judgement, Live, check, summary
+from planner.checklist.evidence import Evidence
+from planner.records import JsonObject
 
 # Shares of a distribution may move by so many points, the number of active keys by that share, before it is another.
 SHAPE_POINTS = 0.05
@@ -14,8 +14,8 @@ SHAPE_KEYS = 0.2
 @check(item=6, name="profile-unchanged", title="Model, precision, context, batching, cache, engine", waivable=False)
 def profile_unchanged(evidence: Evidence, live: Live) -> Judgement:
     """One fingerprint stands for all of these."""
-    prints = evidence["fingerprints"]
-    numbers: dict[str, Any] = {name: (value or "")[:12] for name, value in prints.items()}
+    prints = evidence.fingerprints.to_json()
+    numbers = {name: (value or "")[:12] for name, value in prints.items()}
     other = [name for name, value in prints.items() if value and value != prints["fleet"]]
     if other:
         return Judgement(FAIL, f"The serving profile changed since the {', '.join(other)}: run them again.", numbers)
@@ -28,7 +28,7 @@ def profile_unchanged(evidence: Evidence, live: Live) -> Judgement:
 @check(item=6, name="destinations-unchanged", title="Destinations that are up are those planned for", waivable=False)
 def destinations_unchanged(evidence: Evidence, live: Live) -> Judgement:
     """By index, in the fleet's order."""
-    planned, up = evidence["plan"]["destinations"], evidence["destinations_up"]
+    planned, up = evidence.plan.destinations, evidence.destinations_up
     numbers = {"destinations_planned": len(planned), "destinations_up": len(up)}
     if planned != up:
         return Judgement(
@@ -42,10 +42,10 @@ def destinations_unchanged(evidence: Evidence, live: Live) -> Judgement:
 @check(item=6, name="speeds-unchanged", title="Speeds of the destinations are those planned for", waivable=False)
 def speeds_unchanged(evidence: Evidence, live: Live) -> Judgement:
     """Relative speeds decide how much each one is given."""
-    planned, up = evidence["plan"]["destinations"], evidence["destinations_up"]
+    planned, up = evidence.plan.destinations, evidence.destinations_up
     # Of destinations that are not both planned for and up another check speaks.
-    was = dict(zip(planned, evidence["plan"]["capacity"], strict=True))
-    now = dict(zip(up, evidence["capacity_up"], strict=False))
+    was = dict(zip(planned, evidence.plan.capacity, strict=True))
+    now = dict(zip(up, evidence.capacity_up, strict=False))
     changed = [index for index in planned if index in now and was[index] != now[index]]
     if changed:
         return Judgement(
@@ -62,34 +62,36 @@ def table_readable(evidence: Evidence, live: Live) -> Judgement:
     """Read from storage at this moment and held against its digest."""
     if not live.table_readable:
         return Judgement(FAIL, "The plan's table cannot be read from storage, or was altered there: order it again.")
-    return Judgement(PASS, f"The table is {evidence['plan'].get('table_digest', '')[:12]}.")
+    return Judgement(PASS, f"The table is {evidence.plan.table_digest[:12]}.")
 
 
-def apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, list[float]]:
-    """In which figures two shapes of rates (`planner.analysis.rate_shape`) are different distributions."""
+def apart(one: JsonObject, other: JsonObject) -> dict[str, tuple[float, float]]:
+    """Figures in which two shapes of rates (`planner.analysis.RateShape` as JSON) are different distributions."""
     found = {}
     for name in ("gini", "top_4pct_share", "largest_share"):
         if abs(one[name] - other[name]) > SHAPE_POINTS:
-            found[name] = [one[name], other[name]]
+            found[name] = (one[name], other[name])
     if abs(one["active_keys"] - other["active_keys"]) > SHAPE_KEYS * one["active_keys"]:
-        found["active_keys"] = [one["active_keys"], other["active_keys"]]
+        found["active_keys"] = (one["active_keys"], other["active_keys"])
     return found
 
 
 @check(item=6, name="active-set-unchanged", title="Active-set distribution is the one calibrated and replayed")
 def active_set_unchanged(evidence: Evidence, live: Live) -> Judgement:
     """The rates that were planned for, replayed and calibrated with, and those measured on the fleet since."""
-    found = evidence["distribution"]
-    if found["replay"] and found["replay"] != found["plan"]:
+    found = evidence.distribution
+    if found.replay and found.replay != found.plan:
         return Judgement(FAIL, "The replay is of other rates than the plan: replay it again.")
-    for what, words in (("calibration", "that the calibration was made with"), ("newer", "measured since")):
-        other = found[what]
-        if other and other["apart"]:
-            figures = "; ".join(f"{name} {a:.3g} and {b:.3g}" for name, (a, b) in sorted(other["apart"].items()))
+    for other, words in (
+        (found.calibration, "that the calibration was made with"),
+        (found.newer, "measured since"),
+    ):
+        if other and other.apart:
+            figures = "; ".join(f"{name} {a:.3g} and {b:.3g}" for name, (a, b) in sorted(other.apart.items()))
             return Judgement(
                 FAIL,
-                f"The rates of {other['name']}, {words}, are another distribution than those of the plan ({figures}).",
-                {"distribution_apart": other["apart"]},
+                f"The rates of {other.name}, {words}, are another distribution than those of the plan ({figures}).",
+                {"distribution_apart": other.apart},
             )
     return Judgement(PASS, "The rates that were planned for, replayed and calibrated with are one distribution.")
 
@@ -98,9 +100,9 @@ def active_set_unchanged(evidence: Evidence, live: Live) -> Judgement:
 def summary_of_same(evidence: Evidence) -> str:
     """All alike; and whether what a replan keeps warm is warm."""
     note = ""
-    replan = evidence["replan"]
-    if replan is not None and not replan["incumbent_is_live"]:
-        note = f" Plan {replan['incumbent']}, whose warm keys it keeps, is not live: more will be cold than it says."
+    replan = evidence.replan
+    if replan is not None and not replan.incumbent_is_live:
+        note = f" Plan {replan.incumbent}, whose warm keys it keeps, is not live: more will be cold than it says."
     return (
         "Model, precision, context, batching, cache allocation and active-set distribution are those replayed; so are "
         "the destinations." + note

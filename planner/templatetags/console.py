@@ -10,6 +10,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from planner.analysis.verdict import Difference, MeanOfSeeds
 from planner.services.audit.events import ACTIONS
 
 register = template.Library()
@@ -111,37 +112,39 @@ def pct(value: float | None, decimals: int = 1) -> str:
 
 
 @register.filter
-def interval(value: dict[str, Any] | None, unit: str = "") -> str:
+def interval(value: MeanOfSeeds | Difference | None, unit: str = "") -> str:
     """Mean ± half-width of a 95% interval; `%` as the unit turns shares into percentages."""
-    if not value or value.get("mean") is None:
+    if not value or value.mean is None:
         return NOT_KNOWN
     scale = 100.0 if unit == "%" else 1.0
-    mean, half = value["mean"] * scale, value.get("half")
+    mean = value.mean * scale
     text = f"{mean:.1f}" if unit == "%" else number(mean)
-    if half is not None:
-        text += f" ± {half * scale:.1f}" if unit == "%" else f" ± {number(half * scale, 2)}"
-    return f"{text} {unit}".strip()
+    return f"{text}{_half(value.half, scale, unit)} {unit}".strip()
+
+
+def _half(half: float | None, scale: float, unit: str) -> str:
+    if half is None:
+        return ""
+    return f" ± {half * scale:.1f}" if unit == "%" else f" ± {number(half * scale, 2)}"
 
 
 @register.filter
-def signed(value: dict[str, Any] | None, unit: str = "") -> str:
-    """A difference with its sign and interval; `%` speaks of percentage points."""
-    if not value or value.get("mean") is None:
+def signed(value: Difference | None, unit: str = "") -> str:
+    """A difference with its sign and interval; `%` gives percentage points."""
+    if not value or value.mean is None:
         return NOT_KNOWN
     scale = 100.0 if unit == "%" else 1.0
-    mean, half = value["mean"] * scale, value.get("half")
+    mean = value.mean * scale
     text = ("+" if mean >= 0 else "−") + (f"{abs(mean):.1f}" if unit == "%" else number(abs(mean)))
-    if half is not None:
-        text += f" ± {half * scale:.1f}" if unit == "%" else f" ± {number(half * scale, 2)}"
-    return f"{text} {'points' if unit == '%' else unit}".strip()
+    return f"{text}{_half(value.half, scale, unit)} {'points' if unit == '%' else unit}".strip()
 
 
 @register.filter
-def certain(value: dict[str, Any] | None) -> SafeString:
+def certain(value: Difference | None) -> SafeString:
     """Whether the interval of a difference excludes zero: at this load alone, and with all loads looked at."""
-    if not value or not value.get("excludes_zero"):
+    if not value or not value.excludes_zero:
         return mark_safe('<span class="certain"></span>')  # as wide, so that numbers stay in line
-    together = value.get("excludes_zero_all_loads")
+    together = value.excludes_zero_all_loads
     mark, title = ("●●", "all loads looked at together") if together else ("●", "at this load alone")
     return format_html('<span class="certain" title="excludes zero, {}">{}</span>', title, mark)
 

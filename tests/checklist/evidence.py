@@ -5,6 +5,7 @@ import datetime as dt
 
 from planner import checklist
 from planner.checklist import Live
+from planner.checklist.evidence import Evidence
 
 NOW = dt.datetime(2026, 3, 14, 10, 0, tzinfo=dt.UTC)
 LIVE = Live(NOW, monitor_at=NOW - dt.timedelta(seconds=40), telemetry_at=NOW - dt.timedelta(seconds=60))
@@ -30,7 +31,7 @@ def at_loads(*pairs):
     return {"loads": [{"load_rps": load, "p99_s": {"mean": p, "half": 0.1}, "refused": 0} for load, p in pairs]}
 
 
-def passing():
+def document():
     return {
         "policy": {"max_rates_age_days": 7, "max_imbalance": 1.5, "max_loss_imbalance": 2.0, "accept_simulated": False,
                    "slo_p99_s": 3.5, "min_loads": 3, "min_seeds": 3, "min_requests": 1_000, "telemetry_stale_s": 180.0},
@@ -70,16 +71,21 @@ def passing():
     }  # fmt: skip
 
 
+def passing():
+    """Evidence that passes every check."""
+    return Evidence.from_json(document())
+
+
 def changed(**changes):
     """Passing evidence with paths changed."""
-    evidence = copy.deepcopy(passing())
+    evidence = copy.deepcopy(document())
     for path, value in changes.items():
         place = evidence
         *parents, last = path.split("__")
         for name in parents:
             place = place[name]
         place[last] = value
-    return evidence
+    return Evidence.from_json(evidence)
 
 
 def verdict(item, *, live=LIVE, **changes):

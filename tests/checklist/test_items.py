@@ -4,7 +4,7 @@ import pytest
 
 from planner import checklist
 from planner.checklist import FAIL, MISSING, PASS
-from tests.checklist.evidence import EQUAL, LIVE, SYNTHETIC, at_loads, passing, policy, row, verdict
+from tests.checklist.evidence import EQUAL, LIVE, SYNTHETIC, at_loads, changed, passing, policy, row, verdict
 
 
 def test_complete_evidence_passes_all_six_items():
@@ -275,7 +275,7 @@ def test_item_6_is_missing_without_a_replay():
 
 
 def test_no_item_passes_on_empty_evidence():
-    nothing = passing() | {"replay": None, "envelope": None}
+    nothing = changed(replay=None, envelope=None)
     verdicts = [item.verdict for item in checklist.judge(nothing, LIVE)]
     assert verdicts[2:5] == [MISSING] * 3
 

@@ -54,7 +54,7 @@ def manage(environment, *arguments):
 
 SHELL = """
 from django.contrib.auth.models import User
-from planner.services import tokens
+from planner.services.access import tokens
 root = User.objects.create_superuser("root", email="ada@example.test", password="x" * 20)
 print(tokens.create_token(acting_user=root, name="t", scopes=["read"])[1])
 """

@@ -156,4 +156,4 @@ class BlastRadiusViewSet(ConsoleViewSet):
     @extend_schema(responses={200: serializers.BlastRadiusSerializer}, filters=False)
     def blast_radius(self, request: Request, pk: str) -> Response:
         """Compare the plan with the active one: keys, tenants, rate, tokens to re-warm. An estimate."""
-        return Response(blast_radius(self.get_object()))
+        return Response(blast_radius(self.get_object()).to_json())

@@ -62,7 +62,7 @@ class Command(PlannerCommand):
     def _tell(self, plan: Plan, rollout: Rollout) -> None:
         share = f"with {keys_share(rollout.weight)} of keys"
         at = rollout.scheduled_for.isoformat() if rollout.scheduled_for else None
-        held = [hold.message for hold in rollout_state(rollout)["held"]]
+        held = [hold.message for hold in rollout_state(rollout).held]
         when = f" for {at}" if rollout.state == Rollout.State.SCHEDULED else ""
         self.say(
             f"{plan} is {rollout.get_state_display()}{when} {share}" + "".join(f"\n  held: {line}" for line in held),

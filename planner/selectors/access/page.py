@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib.auth.models import User
 from django.db.models import Count, Q
 from django.db.models.functions import Lower
@@ -13,7 +11,7 @@ from planner.models import Fleet, FleetRole
 ROWS = 500  # accounts that a page shows
 
 
-def accounts_page() -> dict[str, Any]:
+def accounts_page() -> dict[str, object]:
     """Every account with its roles on all fleets and on single ones, and accounts that share an e-mail address."""
     users = list(User.objects.prefetch_related("groups__fleet_role__fleet").order_by("username")[:ROWS])
     for user in users:
@@ -33,7 +31,7 @@ def shared_addresses() -> list[tuple[str, list[str]]]:
     return sorted(found.items())
 
 
-def roles_page(fleet: Fleet) -> dict[str, Any]:
+def roles_page(fleet: Fleet) -> dict[str, object]:
     """Who holds a role on this fleet: by the groups of the fleet, and by those of all fleets."""
     here = [
         (role.role, sorted(user.username for user in role.group.user_set.all()))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Any
 
 from planner.models import Approval, AuditEvent, Fleet, Plan, Publication, Rollout
 from planner.models.audit import GOVERNING
+from planner.records import JsonObject
 
 PAGE = 50
 NEAR = dt.timedelta(minutes=1)
@@ -57,7 +57,7 @@ def _act_of(fleet: Fleet, table: Publication) -> AuditEvent | None:
     return near.filter(after__table_version=table.version).defer("before").order_by("id").first()
 
 
-def _arm(arm: dict[str, Any], plan: Plan, rollout: Rollout | None, moment: dt.datetime) -> LiveArm:
+def _arm(arm: JsonObject, plan: Plan, rollout: Rollout | None, moment: dt.datetime) -> LiveArm:
     step, approvals = None, []
     if rollout is not None:
         steps = rollout.steps.filter(entered_at__lte=moment).select_related("entered_by")

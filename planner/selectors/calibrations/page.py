@@ -103,7 +103,7 @@ def _facts(calibration: Calibration) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in facts if value is not None]
 
 
-def _fitted(profile: ServingProfile) -> dict[str, Any]:
+def _fitted(profile: ServingProfile) -> dict[str, object]:
     constants = profile.engine_constants
     return {
         "profile": profile,

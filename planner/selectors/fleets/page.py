@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from django.db.models import F, Q
 
 from planner.artifacts import load_rates
-from planner.models import Artifact, Fleet, Plan, Rollout, Workload
+from planner.models import Artifact, Fleet, Freeze, Plan, Rollout, Workload
 from planner.selectors.audit.page import newest_events
 from planner.selectors.fleets.home_page import recent_jobs
 from planner.selectors.rollouts.queries import freeze_of
@@ -19,26 +20,44 @@ SHOWN_DESTINATIONS = 100
 LONG = ("summary", "parameters")  # of plans: they grow with destinations and tenants
 
 
-def header(fleet: Fleet) -> dict[str, Any]:
-    """What stands on top of every page of a fleet: what is live, at which share of keys, what is ahead and frozen."""
-    rows = Rollout.objects.filter(fleet=fleet, state__in=("active", "canary", "scheduled"))
+@dataclass(frozen=True)
+class Arm:
+    """A rollout that carries traffic, and its share of keys."""
+
+    rollout: Rollout
+    share: float
+
+
+@dataclass(frozen=True)
+class FleetHeader:
+    """What the head of every page of a fleet shows: live rollouts with their shares, what is scheduled or frozen."""
+
+    fleet: Fleet
+    arms: list[Arm]
+    canary: Rollout | None
+    only_flat: bool
+    scheduled: Rollout | None
+    open_freeze: Freeze | None
+
+
+def header(fleet: Fleet) -> FleetHeader:
+    """The head of the pages of a fleet."""
+    rows = Rollout.objects.filter(fleet=fleet, state__in=Rollout.OPEN)
     found = list(rows.select_related("plan", "paused_by").defer("plan__summary", "plan__parameters").order_by("state"))
-    live = [r for r in found if r.state != "scheduled"]
-    canary = next((r for r in live if r.state == "canary"), None)
+    live = [r for r in found if r.state in Rollout.LIVE]
+    canary = next((r for r in live if r.state == Rollout.State.CANARY), None)
     share = canary.weight if canary else 0.0
-    arms = [{"rollout": r, "share": 1.0 - share if r.state == "active" else share} for r in live]
-    only_flat = len(live) == 1 and live[0].plan.kind == Plan.Kind.FLAT
-    return {
-        "fleet": fleet,
-        "arms": arms,
-        "canary": canary,
-        "only_flat": only_flat,
-        "scheduled": next((r for r in found if r.state == "scheduled"), None),
-        "open_freeze": freeze_of(fleet),
-    }
+    return FleetHeader(
+        fleet=fleet,
+        arms=[Arm(r, 1.0 - share if r.state == Rollout.State.ACTIVE else share) for r in live],
+        canary=canary,
+        only_flat=len(live) == 1 and live[0].plan.kind == Plan.Kind.FLAT,
+        scheduled=next((r for r in found if r.state == Rollout.State.SCHEDULED), None),
+        open_freeze=freeze_of(fleet),
+    )
 
 
-def destinations_part(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, Any]:
+def destinations_part(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, object]:
     """The destinations whose name or URL holds a text, a hundred at a time from position `start`, and their count.
 
     `previous` and `next` are the positions where the neighbouring parts begin, None where there is none.
@@ -61,7 +80,7 @@ def destinations_part(fleet: Fleet, named: str = "", start: int = 0) -> dict[str
     }
 
 
-def fleet_page(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, Any]:
+def fleet_page(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, object]:
     """Everything of the fleet's own page but its header."""
     return {
         "destinations": destinations_part(fleet, named, start),
@@ -94,7 +113,7 @@ def workload_page(workload: Workload) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=32)
-def _curve(digest: str) -> dict[str, Any]:
+def _curve(digest: str) -> dict[str, object]:
     """How much of the traffic the busiest keys carry: (rank, share of requests) at about 60 ranks, log-spaced."""
     names, rates = load_rates(Artifact.objects.get(digest=digest))
     order = np.argsort(-rates, kind="stable")

@@ -9,11 +9,11 @@ import json
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from planner.artifacts import load_table
 from planner.digests import canonical_json
 from planner.models import Artifact, Fleet, Plan, Rollout
+from planner.records import JsonObject
 
 FORMAT = "cacheroute.table/1"
 
@@ -56,7 +56,7 @@ def _known(fleet_id: int) -> Published | None:
     return known if known is not None and (known.version, known.issued_at) == newest else None
 
 
-def routing_table(fleet: Fleet) -> dict[str, Any]:
+def routing_table(fleet: Fleet) -> JsonObject:
     """The published document of a fleet (`cacheroute.table/1`, docs/api.md).
 
     Members and backups are indices into ``destinations``. Whoever publishes between the fleet's row and its arms
@@ -69,7 +69,7 @@ def routing_table(fleet: Fleet) -> dict[str, Any]:
             return body
 
 
-def _document(fleet: Fleet) -> dict[str, Any]:
+def _document(fleet: Fleet) -> JsonObject:
     destinations = [
         {"index": d.index, "name": d.name, "url": d.url, "state": d.state} for d in fleet.destinations.order_by("index")
     ]
@@ -79,7 +79,7 @@ def _document(fleet: Fleet) -> dict[str, Any]:
     arms = [_arm("incumbent", live[Rollout.State.ACTIVE].plan, round(1.0 - share, 9))]
     if canary:
         arms.append(_arm("canary", canary.plan, share))
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "format": FORMAT,
         "fleet": fleet.slug,
         "version": fleet.table_version,
@@ -93,7 +93,7 @@ def _document(fleet: Fleet) -> dict[str, Any]:
     return body
 
 
-def _arm(name: str, plan: Plan, weight: float) -> dict[str, Any]:
+def _arm(name: str, plan: Plan, weight: float) -> JsonObject:
     keys: dict[str, list[int]] = {}
     backup: dict[str, int] = {}
     if plan.table is not None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 from django.urls import reverse
 
+from planner.analysis.verdict import Comparison, LoadDifference, PolicyFigures
 from planner.digests import digest
 from planner.models import GateEvaluation, Plan
+from planner.records import JsonObject
 from planner.selectors.replays.policy_names import policy_name
+from planner.selectors.replays.verdict_page import FigureRow
 from planner.selectors.reviews.page import Decision, decisions_on
 
 Rows = list[tuple[str, Any]]
@@ -67,7 +72,7 @@ def evidence_address(plan: Plan, evaluation_id: int) -> str:
     return reverse("plan-evidence", args=[plan.fleet.slug, plan.number, evaluation_id])
 
 
-def evidence_page(evaluation: GateEvaluation) -> dict[str, Any]:
+def evidence_page(evaluation: GateEvaluation) -> dict[str, object]:
     """Tables of the page, from the stored evidence, its items, and the decisions made on its digest.
 
     Evidence of older formats lacks parts; what is not there is not shown.
@@ -106,7 +111,7 @@ def decisions(evaluation: GateEvaluation) -> list[Decision]:
     return decisions_on(evaluation.plan, rows, evaluation.evidence_digest)
 
 
-def load_rows(evidence: dict[str, Any]) -> list[dict[str, Any]]:
+def load_rows(evidence: JsonObject) -> list[FigureRow]:
     """A row a load and policy: means with 95% intervals over seeds, as the replay had them."""
     replay = evidence.get("replay")
     if not replay:
@@ -114,43 +119,50 @@ def load_rows(evidence: dict[str, Any]) -> list[dict[str, Any]]:
     of = [("cacheroute", replay["cacheroute"]), ("flat-lb", replay["flat"])]
     if beside := replay.get("incumbent"):
         of.append((beside["policy"], beside))
-    rows = [
-        {**row, "load": row["load_rps"], "name": policy_name(policy), "within": _within(row, replay)}
-        for policy, figures in of
-        for row in figures["loads"]
+    found = [(row, policy) for policy, figures in of for row in PolicyFigures.from_json(figures).loads]
+    found.sort(key=lambda pair: pair[0].load_rps)  # stable: policies stay in order
+    loads = [None, *(row.load_rps for row, _ in found)]
+    return [
+        FigureRow(
+            load=row.load_rps,
+            policy=policy,
+            name=policy_name(policy),
+            figures=row,
+            within=row.p99_s.mean <= replay["slo_p99_s"],
+            first=before != row.load_rps,
+        )
+        for before, (row, policy) in zip(loads, found, strict=False)
     ]
-    rows.sort(key=lambda row: row["load"])  # stable: policies stay in order
-    for before, row in zip([None, *rows], rows, strict=False):
-        row["first"] = before is None or before["load"] != row["load"]
-    return rows
 
 
-def _within(row: dict[str, Any], replay: dict[str, Any]) -> bool:
-    return bool(row["p99_s"]["mean"] <= replay["slo_p99_s"])
+@dataclass(frozen=True)
+class ComparedRow:
+    """Paired differences at a load, candidate minus another: p99 and hit rate of Flat-LB, p99 of the active plan."""
+
+    load: float
+    p99_s: LoadDifference | None
+    hit_rate: LoadDifference | None
+    incumbent_p99_s: LoadDifference | None
 
 
-def difference_rows(evidence: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row a load: paired differences of p99 and hit rate to Flat-LB, and to the plan that was live."""
+def difference_rows(evidence: JsonObject) -> list[ComparedRow]:
+    """A row a load: paired differences of p99 and hit rate to Flat-LB, and to the plan that was active."""
     replay = evidence.get("replay")
     if not replay or not replay.get("against_flat"):
         return []
+    against = Comparison.from_json(replay["against_flat"])
     beside = replay.get("incumbent")
-    columns = {"p99_s": replay["against_flat"]["p99_s"], "hit_rate": replay["against_flat"]["hit_rate"]}
-    if beside:
-        columns["incumbent_p99_s"] = [row | {"mean": _minus(row["mean"])} for row in beside["against"]["p99_s"]]
-    by_load: dict[float, dict[str, Any]] = {}
-    for name, rows in columns.items():
-        for row in rows:
-            by_load.setdefault(row["load_rps"], {"load": row["load_rps"]})[name] = row
-    return [by_load[load] for load in sorted(by_load)]
+    # Stored is the incumbent minus the candidate; every column here is the candidate minus another.
+    incumbent = [
+        dataclasses.replace(row, mean=-row.mean)
+        for row in Comparison.from_json(beside["against"] if beside else {}).p99_s
+    ]
+    columns = [{row.load_rps: row for row in rows} for rows in (against.p99_s, against.hit_rate, incumbent)]
+    loads = sorted({load for column in columns for load in column})
+    return [ComparedRow(load, *(column.get(load) for column in columns)) for load in loads]
 
 
-def _minus(value: float | None) -> float | None:
-    """The incumbent's figures were stored minus the candidate's; every column here is the candidate's minus another."""
-    return None if value is None else -value
-
-
-def _named(values: dict[str, Any] | None, words: dict[str, str], *, rest: bool = False) -> Rows:
+def _named(values: JsonObject | None, words: dict[str, str], *, rest: bool = False) -> Rows:
     if not values:
         return []
     found: Rows = [(text, values[name]) for name, text in words.items() if name in values]
@@ -159,7 +171,7 @@ def _named(values: dict[str, Any] | None, words: dict[str, str], *, rest: bool =
     return found
 
 
-def _sources(evidence: dict[str, Any]) -> Rows:
+def _sources(evidence: JsonObject) -> Rows:
     """What it was made of: digests and measurements."""
     workload, calibration = evidence.get("workload") or {}, evidence.get("calibration") or {}
     replay, plan = evidence.get("replay") or {}, evidence.get("plan") or {}
@@ -188,7 +200,7 @@ def _sources(evidence: dict[str, Any]) -> Rows:
     return [(name, value) for name, value in rows if value not in (None, "")]
 
 
-def _simulated(evidence: dict[str, Any]) -> str:
+def _simulated(evidence: JsonObject) -> str:
     """What of it was simulated, in words. The replicas of a replay always are."""
     replay = evidence.get("replay")
     parts = [

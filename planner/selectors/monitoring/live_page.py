@@ -32,7 +32,7 @@ ARMS = ("incumbent", "canary")
 ALPHA = 0.05
 
 
-def live_page(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, Any]:
+def live_page(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, object]:
     """Everything of the page: the state of things in words, and the newest minutes as a table."""
     now = now or timezone.now()
     data = live_data(fleet, now)
@@ -45,7 +45,7 @@ def live_page(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, Any]:
     }
 
 
-def live_state(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, Any]:
+def live_state(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, object]:
     """Who reports which version, the validated range, and what the monitor and the analysis say."""
     now = now or timezone.now()
     checks = list(DriftCheck.objects.filter(fleet=fleet).select_related("plan").defer(*LONG[:2])[:SHOWN_CHECKS])
@@ -73,7 +73,7 @@ def _live(fleet: Fleet) -> Iterable[Rollout]:
     return found
 
 
-def _envelope(rollout: Rollout | None) -> dict[str, Any] | None:
+def _envelope(rollout: Rollout | None) -> dict[str, object] | None:
     return None if rollout is None or rollout.plan.kind == Plan.Kind.FLAT else envelope_of(rollout)
 
 
@@ -148,7 +148,7 @@ def live_data(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, Any]:
 
 def _arm_row(
     minute: dt.datetime, name: str, rows: Sequence[Row], numbers: dict[int, int], places: Places
-) -> dict[str, Any]:
+) -> dict[str, object]:
     arm = arm_of(rows, places)
     p99 = arm.latency.quantile_interval(0.99, 1 - ALPHA)
     return {
@@ -167,7 +167,7 @@ def _arm_row(
     }
 
 
-def _fleet_row(minute: dt.datetime, rows: Sequence[Row], places: Places) -> dict[str, Any]:
+def _fleet_row(minute: dt.datetime, rows: Sequence[Row], places: Places) -> dict[str, object]:
     arm = arm_of(rows, places)
     balance = None
     if places.indices and arm.per_destination.any():

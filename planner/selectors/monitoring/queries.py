@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 from planner.models import DriftCheck, Fleet, GateEvaluation, Rollout, TelemetryWindow
+from planner.records import JsonObject
 
 
 def last_ran(fleet: Fleet) -> dt.datetime | None:
@@ -22,7 +22,7 @@ def last_telemetry(fleet: Fleet) -> dt.datetime | None:
     return windows.order_by("-ended_at").values_list("ended_at", flat=True).first()
 
 
-def envelope_of(rollout: Rollout) -> dict[str, Any] | None:
+def envelope_of(rollout: Rollout) -> JsonObject | None:
     """The range that was validated for the plan of a rollout, from the evidence that it was approved on.
 
     ``p99_limit_s``, ``load_low_rps``, ``load_high_rps``, ``active_keys``, ``max_imbalance``, ``max_error_rate``; the
@@ -32,7 +32,7 @@ def envelope_of(rollout: Rollout) -> dict[str, Any] | None:
     if not rollout.evidence_digest:
         return None
     rows = GateEvaluation.objects.filter(plan=rollout.plan_id, evidence_digest=rollout.evidence_digest)
-    envelope: dict[str, Any] | None = rows.order_by("-id").values_list("evidence__envelope", flat=True).first()
+    envelope: JsonObject | None = rows.order_by("-id").values_list("evidence__envelope", flat=True).first()
     if envelope is None:
         return None
     fleet = rollout.fleet

@@ -102,7 +102,7 @@ def _figures(told: dict[str, Any] | None) -> list[tuple[str, Any]]:
     ]
 
 
-def _grid(study: Study, head: str, metric: str) -> dict[str, Any]:
+def _grid(study: Study, head: str, metric: str) -> dict[str, object]:
     """The chosen figure for every pair of factors, under the chosen share of the busiest key."""
     settings, factors = study.results["settings"], study.parameters["factors"]
     shares = study.parameters["head_shares"]
@@ -138,7 +138,7 @@ def _head(share: float | None, settings: list[dict[str, Any]]) -> str:
     return f"raised to {share:.0%} of requests"
 
 
-def _cell(row: dict[str, Any], base: dict[str, Any], name: str) -> dict[str, Any]:
+def _cell(row: dict[str, Any], base: dict[str, Any], name: str) -> dict[str, object]:
     value, normal = row[name], base[name]
     return {
         "value": value,

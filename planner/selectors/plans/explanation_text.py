@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from planner.records import JsonObject
 
 
 def amount(value: float | None) -> str:
@@ -26,7 +26,7 @@ def listed(names: list[str], most: int = 4) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def of_key(told: dict[str, Any]) -> str:
+def of_key(told: JsonObject) -> str:
     """What happens to a key and why."""
     start = (
         f"{told['name']} has rank {told['rank']:,} of {told['keys']:,} by rate "
@@ -45,7 +45,7 @@ def _share(value: float) -> str:
     return "less than 0.001%" if 0 < value < 1e-5 else f"{value:.3%}"
 
 
-def _admitted(told: dict[str, Any]) -> str:
+def _admitted(told: JsonObject) -> str:
     members = told["members"]
     where = listed([member["destination"] for member in members])
     if len(members) == 1:
@@ -61,7 +61,7 @@ def _admitted(told: dict[str, Any]) -> str:
     return f"{text} If {lost}, it goes to {told['backup']}."
 
 
-def _place(told: dict[str, Any], member: dict[str, Any]) -> str:
+def _place(told: JsonObject, member: JsonObject) -> str:
     """Where one destination stood when the key came to it."""
     heavier = plural(member["heavier_keys"], "heavier key")
     before = f"{amount(member['load_before'])} requests/s from cold traffic and {heavier}"
@@ -77,7 +77,7 @@ def _place(told: dict[str, Any], member: dict[str, Any]) -> str:
     return f", the lightest then with {before}; next was {told['next_destination']} with {amount(told['next_load'])}"
 
 
-def _why(told: dict[str, Any]) -> str:
+def _why(told: JsonObject) -> str:
     figures = told["figures"]
     if told["reason"] == "not_told":
         could = figures["could_be"]
@@ -87,7 +87,7 @@ def _why(told: dict[str, Any]) -> str:
     return _REASONS[told["reason"]](figures)
 
 
-def _slots_gone(f: dict[str, Any]) -> str:
+def _slots_gone(f: JsonObject) -> str:
     if not f["keys_before"]:
         return f"the plan has {plural(f['slots'], 'warm slot')}"
     text = f"{plural(f['keys_before'], 'key')} before it took all {plural(f['slots'], 'warm slot')}"
@@ -96,25 +96,25 @@ def _slots_gone(f: dict[str, Any]) -> str:
     return f"{text}; the last of them has {amount(f['last_rate'])} requests/s"
 
 
-def _slots_short(f: dict[str, Any]) -> str:
+def _slots_short(f: JsonObject) -> str:
     return (
         f"it needs {plural(f['needed'], 'slot')} and {f['left']:,} {'was' if f['left'] == 1 else 'were'} left after "
         f"{plural(f['keys_before'], 'key')}, so it was skipped"
     )
 
 
-def _tokens_short(f: dict[str, Any]) -> str:
+def _tokens_short(f: JsonObject) -> str:
     return f"it needs {amount(f['needed_tokens'])} KV tokens and {amount(f['left_tokens'])} were left in the fleet"
 
 
-def _no_room(f: dict[str, Any]) -> str:
+def _no_room(f: JsonObject) -> str:
     return (
         f"it needs {plural(f['needed'], 'destination')} with room for {amount(f['tokens'])} KV tokens; "
         f"{f['with_room']:,} had it in the end"
     )
 
 
-def _quota_full(f: dict[str, Any]) -> str:
+def _quota_full(f: JsonObject) -> str:
     tenant = f["tenant"] or "(unnamed)"
     return (
         f"tenant {tenant} may take {plural(f['quota'], 'slot')} and its other keys took {f['used']:,} "
@@ -122,7 +122,7 @@ def _quota_full(f: dict[str, Any]) -> str:
     )
 
 
-def _preferred(f: dict[str, Any]) -> str:
+def _preferred(f: JsonObject) -> str:
     own, lowest, unit = amount(f["density"]), f["lowest_density"], f["unit"]
     if lowest is None:
         return f"no {unit} was left for its value of {own} a {unit}"
@@ -144,7 +144,7 @@ _REASONS = {
 }
 
 
-def _moved(told: dict[str, Any]) -> str:
+def _moved(told: JsonObject) -> str:
     """What changes against the incumbent."""
     if told["was"] is None:
         return ""
@@ -158,7 +158,7 @@ def _moved(told: dict[str, Any]) -> str:
     return f" Against {plan} it {' and '.join(parts)}."
 
 
-def of_destination(told: dict[str, Any]) -> str:
+def of_destination(told: JsonObject) -> str:
     """What a destination carries, and what its loss does."""
     if not told["available"]:
         return f"{told['name']} takes nothing in this plan."
@@ -178,7 +178,7 @@ def of_destination(told: dict[str, Any]) -> str:
     return text + ("." if after is None else f", and max/mean of the others is {after:.3f}.")
 
 
-def _keys_of_the_lost(told: dict[str, Any]) -> str:
+def _keys_of_the_lost(told: JsonObject) -> str:
     keys = sum(row["backup_keys"] for row in told["receivers"])
     rate = sum(row["backup_rate"] for row in told["receivers"])
     takers = sum(1 for row in told["receivers"] if row["backup_keys"])

@@ -15,6 +15,7 @@ from planner import artifacts
 from planner.errors import Conflict, Invalid
 from planner.ingest.common import MAX_KEY_CHARS
 from planner.models import Artifact, Plan
+from planner.records import JsonObject
 from planner.routing import RoutingTable
 from planner.routing.explain import explain_destination, explain_key
 from planner.selectors.plans import explanation_text as words
@@ -64,7 +65,7 @@ def _keys_of(digest: str) -> Keys:
     )
 
 
-def explain(plan: Plan, *, key: str | None = None, destination: str | None = None) -> dict[str, Any]:
+def explain(plan: Plan, *, key: str | None = None, destination: str | None = None) -> JsonObject:
     """Explain one key or one destination of a built plan.
 
     Returns
@@ -97,7 +98,7 @@ def destination_names(plan: Plan) -> list[str]:
     return [known.get(index, f"#{index}") for index in plan.parameters["destinations"]]
 
 
-def _options(plan: Plan, keys: Keys) -> dict[str, Any]:
+def _options(plan: Plan, keys: Keys) -> JsonObject:
     """The arguments of the build that the table does not hold itself."""
     parameters = plan.parameters
     given = {
@@ -112,7 +113,7 @@ def _options(plan: Plan, keys: Keys) -> dict[str, Any]:
     return given
 
 
-def _key(plan: Plan, table: RoutingTable, keys: Keys, names: list[str], name: str) -> dict[str, Any]:
+def _key(plan: Plan, table: RoutingTable, keys: Keys, names: list[str], name: str) -> JsonObject:
     index = keys.index(name) if len(name) <= LONGEST_NAME else -1
     if index < 0:
         raise Invalid(_unknown("key", name, _alike(name, keys, table)), field="key")
@@ -168,7 +169,7 @@ def _further_names(plan: Plan, positions: list[int], own: int) -> dict[int, str]
     return {at: known.get(at - own, f"#{at - own}") for at in beyond}
 
 
-def _at(plan: Plan, table: RoutingTable, keys: Keys, names: list[str], name: str) -> dict[str, Any]:
+def _at(plan: Plan, table: RoutingTable, keys: Keys, names: list[str], name: str) -> JsonObject:
     if name not in names:
         alike = closest(name, names, OFFERED) or names[:OFFERED]
         raise Invalid(_unknown("destination", name, alike), field="destination")

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
+from planner.analysis.verdict import MeanOfSeeds, Verdict
 from planner.models import BASELINE, GateEvaluation, Job, Plan, Replay
 from planner.selectors.audit.page import plan_timeline
 from planner.selectors.jobs.progress import with_progress
 from planner.selectors.plans.table import table_facts
 from planner.selectors.replays.policy_names import CANDIDATE, in_order, policy_name
-from planner.selectors.replays.verdict_page import capacities, compared_at, event_labels, shown_load, verdict_tables
+from planner.selectors.replays.verdict_page import (
+    CapacityMark,
+    ReplayVerdict,
+    capacities,
+    compared_at,
+    event_labels,
+    shown_load,
+    verdict_tables,
+)
 from planner.selectors.reviews.page import review
 from planner.selectors.rollouts.page import plan_part
+from planner.simulation.options import ReplayParameters
 
 # Other replays that the page links to.
 SHOWN_REPLAYS = 10
@@ -36,13 +46,13 @@ def replays_of(plan: Plan) -> list[Replay]:
 
 def unknown_keys(replay: Replay) -> list[str]:
     """What other plans of the replay place that its workload does not know, in words; older replays did not count."""
-    others = [*replay.parameters.get("also", []), replay.parameters.get("switch") or {}]
-    told = {}
-    for other in others:
-        if other.get("unknown"):
-            count = f"{other['unknown']:,} of {other['keys']:,} keys of plan {other['plan']}"
-            told[other["plan"]] = f"{count} are unknown here and get no request"
-    return list(told.values())
+    parameters = ReplayParameters.from_json(replay.parameters)
+    found = {}
+    for other in (*parameters.also, *([parameters.switch] if parameters.switch else [])):
+        if other.unknown:  # unset where it was not counted
+            count = f"{other.unknown:,} of {other.keys:,} keys of plan {other.plan}"
+            found[other.plan] = f"{count} are unknown here and get no request"
+    return list(found.values())
 
 
 def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
@@ -59,13 +69,31 @@ def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
     return parts
 
 
-def plan_page(plan: Plan, replay_pk: int | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Progress:
+    """How far the open job of a plan is; without an open job ``open`` is False."""
+
+    plan: Plan
+    job: Job | None
+    open: bool
+
+
+@dataclass(frozen=True)
+class PlanPage:
+    """The page of a plan: its latest evaluation, and all that the template shows."""
+
+    evaluation: GateEvaluation | None
+    context: dict[str, object]
+
+
+def plan_page(plan: Plan, replay_pk: int | None = None) -> PlanPage:
     """Everything of a plan's page but the fleet's header, with the figures of the given replay of the plan."""
     replays = replays_of(plan)
     replay = shown_replay(replays, replay_pk)
     evaluation = plan.gate_evaluations.prefetch_related("items").order_by("-id").first()
     items = list(evaluation.items.all()) if evaluation else []
-    return {
+    found = None if replay is None else ReplayVerdict(replay)
+    context: dict[str, object] = {
         "plan": plan,
         "replay": replay,
         "unknown_keys": unknown_keys(replay) if replay else [],
@@ -73,8 +101,8 @@ def plan_page(plan: Plan, replay_pk: int | None = None) -> dict[str, Any]:
         "other_replays": other_replays(replays, replay),
         "evaluation": evaluation,
         "items": items,
-        "headline": headline(plan, replay, evaluation),
-        **(verdict_tables(replay) if replay else {}),
+        "headline": headline(plan, found, evaluation),
+        **(vars(verdict_tables(found)) if found else {}),
         "simulated_parts": simulated_parts(plan, replay),
         "simulated_inputs": simulated_parts(plan),
         **review(plan, evaluation, items),
@@ -82,34 +110,35 @@ def plan_page(plan: Plan, replay_pk: int | None = None) -> dict[str, Any]:
         "timeline": plan_timeline(plan, [row.pk for row in replays]),
         "way": way(plan),
         "facts": table_facts(plan),
-        **progress(plan, [row.pk for row in replays]),
+        **vars(progress(plan, [row.pk for row in replays])),
     }
+    return PlanPage(evaluation, context)
 
 
 def _seconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def headline(plan: Plan, replay: Replay | None, evaluation: GateEvaluation | None) -> str:
+def headline(plan: Plan, found: ReplayVerdict | None, evaluation: GateEvaluation | None) -> str:
     """The verdict in a sentence, with its numbers."""
     if plan.kind == Plan.Kind.FLAT:
         return "Flat-LB sends each request to the less loaded of two destinations; every fleet can fall back to it."
     if plan.state == Plan.State.FAILED:
         return f"The table could not be built: {plan.failure}"
-    if replay is None:
+    if found is None:
         return "Nothing can be said yet: no replay against Flat-LB has finished."
-    verdict = replay.verdict
-    capacity = verdict["capacity"]
+    replay, verdict = found.replay, found.verdict
+    capacity = verdict.capacity
     sentence = (
         f"Within a p99 of {replay.slo_p99_s:g} s it serves {capacity[CANDIDATE]} requests/s where Flat-LB serves "
         f"{capacity[BASELINE]}"
     )
-    if (compared := compared_at(replay)) is not None:
+    if (compared := compared_at(found)) is not None:
         load, mine, flat = compared
         sentence += (
-            f"; at {load:g} requests/s p99 is {_seconds(mine['p99_s']['mean'])} s against "
-            f"{_seconds(flat['p99_s']['mean'])} s and {mine['hit_rate']['mean']:.1%} of prompt tokens are cached "
-            f"against {flat['hit_rate']['mean']:.1%}"
+            f"; at {load:g} requests/s p99 is {_seconds(mine.p99_s.mean)} s against "
+            f"{_seconds(flat.p99_s.mean)} s and {_share(mine.hit_rate)} of prompt tokens are cached "
+            f"against {_share(flat.hit_rate)}"
         )
     if replay.what_if:
         reasons = " and ".join(replay.parameters.get("what_if", [])) or "other rules"
@@ -117,13 +146,17 @@ def headline(plan: Plan, replay: Replay | None, evaluation: GateEvaluation | Non
     return f"{sentence}.{_better(verdict)}{_checks(evaluation)}"
 
 
-def _better(verdict: dict[str, Any]) -> str:
+def _share(mean: MeanOfSeeds | None) -> str:
+    return "an unknown share" if mean is None else f"{mean.mean:.1%}"
+
+
+def _better(verdict: Verdict) -> str:
     """Policies that pass more of the ladder than the plan does, over the seeds together."""
-    found = {name: row["capacity"] for name, row in verdict["policies"].items() if row["capacity"].get("steps")}
+    found = {name: row.capacity for name, row in verdict.policies.items() if row.capacity.steps}
     if CANDIDATE not in found:
         return ""
-    own = sum(found[CANDIDATE]["steps"])
-    better = [f"{policy_name(name)} ({row['text']})" for name, row in found.items() if sum(row["steps"]) > own]
+    own = sum(found[CANDIDATE].steps)
+    better = [f"{policy_name(name)} ({row.text})" for name, row in found.items() if sum(row.steps) > own]
     return f" {' and '.join(better)} {'serves' if len(better) == 1 else 'serve'} more than the plan." if better else ""
 
 
@@ -140,7 +173,7 @@ def _checks(evaluation: GateEvaluation | None) -> str:
     return f" Not passed: {'check' if len(open_items) == 1 else 'checks'} {', '.join(open_items)}."
 
 
-def way(plan: Plan) -> list[dict[str, Any]]:
+def way(plan: Plan) -> list[dict[str, str]]:
     """The steps from order to traffic: done, current or ahead."""
     if plan.kind == Plan.Kind.FLAT:
         return []  # it was never built, replayed or reviewed, and must not look as if
@@ -156,7 +189,7 @@ def way(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def progress(plan: Plan, replays: list[int] | None = None) -> dict[str, Any]:
+def progress(plan: Plan, replays: list[int] | None = None) -> Progress:
     """How far the plan's open job is; `open` is False when there is none. ``replays``: all of the plan, where known."""
     if replays is None:
         replays = list(plan.replays.values_list("pk", flat=True))
@@ -166,7 +199,7 @@ def progress(plan: Plan, replays: list[int] | None = None) -> dict[str, Any]:
         job = jobs.filter(kind=Job.Kind.REPLAY, subject_id__in=replays).first()
     if job is not None:
         with_progress([job])
-    return {"plan": plan, "job": job, "open": job is not None}
+    return Progress(plan, job, open=job is not None)
 
 
 def other_replays(replays: list[Replay], shown: Replay | None) -> list[Replay]:
@@ -176,23 +209,54 @@ def other_replays(replays: list[Replay], shown: Replay | None) -> list[Replay]:
     return [row for row in replays if row.state == Replay.State.SUCCEEDED and row.pk != shown.pk][:SHOWN_REPLAYS]
 
 
-def chart_data(slug: str, number: int, replay_pk: int | None = None) -> dict[str, Any] | None:
-    """What the charts draw: the plan's own load and the shown replay's verdict; None without a built plan."""
+@dataclass(frozen=True)
+class ChartData:
+    """What the charts of a plan draw: the planned load of each destination, and the verdict of the shown replay.
+
+    Attributes
+    ----------
+    destinations, capacity, planned
+        Name, speed and planned requests/s of each destination.
+    policies
+        Policies of the replay in the order of legends; empty without a replay, as `capacities` and `events` are.
+    first_shown
+        The load that charts of a single load show first, requests/s.
+    capacities, events
+        By policy: its capacity, and the label of each of its dips.
+    simulated
+        Parts that are simulated, in words.
+    """
+
+    destinations: list[str]
+    capacity: list[float]
+    planned: list[float]
+    planned_imbalance: float
+    verdict: Verdict | None
+    policies: list[str]
+    first_shown: float | None
+    capacities: dict[str, CapacityMark]
+    events: dict[str, list[str]]
+    simulated: list[str]
+
+
+def chart_data(slug: str, number: int, replay_pk: int | None = None) -> ChartData | None:
+    """What the charts of a plan draw; None without a built plan."""
     plan = Plan.objects.select_related("fleet", "workload", "calibration").filter(fleet__slug=slug, number=number)
-    found = plan.defer("workload__shape", "workload__notices").first()
-    if found is None or not found.summary:
+    row = plan.defer("workload__shape", "workload__notices").first()
+    if row is None or not row.summary:
         return None
-    replay = shown_replay(replays_of(found), replay_pk)
-    names = dict(found.fleet.destinations.values_list("index", "name"))
-    return {
-        "destinations": [names.get(i, f"#{i}") for i in found.parameters["destinations"]],
-        "capacity": found.capacity,
-        "planned": found.summary["load"],
-        "planned_imbalance": found.summary["imbalance"],
-        "verdict": replay.verdict if replay else None,
-        "policies": in_order(replay.policies) if replay else [],
-        "first_shown": shown_load(replay) if replay else None,
-        "capacities": capacities(replay) if replay else {},
-        "events": {p: event_labels(replay, p) for p in replay.policies} if replay else {},
-        "simulated": simulated_parts(found, replay),
-    }
+    replay = shown_replay(replays_of(row), replay_pk)
+    found = None if replay is None else ReplayVerdict(replay)
+    names = dict(row.fleet.destinations.values_list("index", "name"))
+    return ChartData(
+        destinations=[names.get(i, f"#{i}") for i in row.parameters["destinations"]],
+        capacity=row.capacity,
+        planned=row.summary["load"],
+        planned_imbalance=row.summary["imbalance"],
+        verdict=found.verdict if found else None,
+        policies=in_order(found.replay.policies) if found else [],
+        first_shown=shown_load(found) if found else None,
+        capacities=capacities(found) if found else {},
+        events={p: event_labels(found, p) for p in found.replay.policies} if found else {},
+        simulated=simulated_parts(row, replay),
+    )

@@ -16,7 +16,7 @@ ADMISSIONS = {
 }
 
 
-def table_facts(plan: Plan) -> dict[str, Any]:
+def table_facts(plan: Plan) -> dict[str, object]:
     """Words and rows for a built plan; plans from before a figure was known have None or nothing in its place."""
     if not plan.summary:
         return {}
@@ -51,7 +51,7 @@ def admission(summary: dict[str, Any]) -> str:
     return f"{sentence} {value} {what}, {share} below what no choice of keys could exceed."
 
 
-def losses(summary: dict[str, Any], names: list[str]) -> dict[str, Any] | None:
+def losses(summary: dict[str, Any], names: list[str]) -> dict[str, object] | None:
     """Max/mean of the survivors after the loss of each destination, the worst first; None where it is not known."""
     after = summary.get("after_loss")
     if not after:
@@ -77,7 +77,7 @@ def losses(summary: dict[str, Any], names: list[str]) -> dict[str, Any] | None:
     }
 
 
-def tenants(plan: Plan) -> dict[str, Any] | None:
+def tenants(plan: Plan) -> dict[str, object] | None:
     """The warm set by tenant beside what was reserved for it and allowed; None for a workload without tenants."""
     rows = plan.summary.get("tenants")
     if not rows:
@@ -98,7 +98,7 @@ def tenants(plan: Plan) -> dict[str, Any] | None:
     }
 
 
-def moves(plan: Plan) -> dict[str, Any] | None:
+def moves(plan: Plan) -> dict[str, object] | None:
     """What a replan changes against its incumbent; None for a plan from scratch."""
     if plan.incumbent is None or plan.summary.get("moved_keys") is None:
         return None

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pyarrow.compute as pc
 
 from planner import artifacts
 from planner.errors import Invalid
 from planner.models import Artifact, Fleet, Plan
+from planner.simulation.options import OtherPlan
 
 KINDS = ("down", "drain", "slow")
 
+Option = TypeVar("Option", bound=OtherPlan)
 
-def other_plan(plan: Plan, number: Any, *, field: str) -> dict[str, Any]:
+
+def other_plan(plan: Plan, number: Any, *, field: str) -> OtherPlan:
     """Another plan of the fleet that can be replayed in this one's place: its number, id and digest of its table.
 
     Raises
@@ -33,7 +37,7 @@ def other_plan(plan: Plan, number: Any, *, field: str) -> dict[str, Any]:
             field=field,
         )
     assert found.table is not None  # table_of gives no others
-    return {"plan": number, "id": found.pk, "table": found.table.digest}
+    return OtherPlan(plan=number, id=found.pk, table=found.table.digest)
 
 
 def table_of(fleet: Fleet, number: Any, *, field: str) -> Plan:
@@ -52,7 +56,7 @@ def table_of(fleet: Fleet, number: Any, *, field: str) -> Plan:
     return found
 
 
-def with_unknown(other: dict[str, Any], rates: Artifact, *, field: str) -> dict[str, Any]:
+def with_unknown(other: Option, rates: Artifact, *, field: str) -> Option:
     """Another plan with how many ``keys`` it places, and how many of them those rates do not have (``unknown``).
 
     Keys are found by name; what is unknown gets no request in a replay, and so stands for nothing in its figures.
@@ -62,11 +66,11 @@ def with_unknown(other: dict[str, Any], rates: Artifact, *, field: str) -> dict[
     Invalid
         When every key is unknown: the plan's table would route nothing.
     """
-    names = artifacts.load(Artifact.objects.get(digest=other["table"]), ["key"]).column("key")
+    names = artifacts.load(Artifact.objects.get(digest=other.table), ["key"]).column("key")
     there = pc.is_in(names, value_set=artifacts.load(rates, ["key"]).column("key").combine_chunks())
     unknown = len(names) - int(pc.sum(there).as_py() or 0)
     if unknown and unknown == len(names):
         raise Invalid(
-            f"none of the {len(names):,} keys of plan {other['plan']} is known to this plan's workload", field=field
+            f"none of the {len(names):,} keys of plan {other.plan} is known to this plan's workload", field=field
         )
-    return {**other, "keys": len(names), "unknown": unknown}
+    return replace(other, keys=len(names), unknown=unknown)

@@ -1,210 +1,339 @@
-"""What the page of a plan shows of a replay's verdict, as rows of tables; older verdicts lack some of them."""
+"""The verdict of a replay as rows of tables; verdicts of earlier releases lack some of them."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
 from planner.analysis import t_interval
+from planner.analysis.verdict import (
+    Comparison,
+    DipOfSeeds,
+    LoadDifference,
+    LoadFigures,
+    MeanOfSeeds,
+    PolicyFigures,
+    TenantOfSeeds,
+    TenantsAtLoad,
+    Verdict,
+)
 from planner.formatting import give_or_take, rounded
 from planner.models import BASELINE, Replay
 from planner.selectors.replays.policy_names import CANDIDATE, in_order, policy_name
-
-Row = dict[str, Any]
-DIFFERENCES = ("hit_rate", "p99_s", "p50_s", "busy_imbalance", "throughput_rps")
+from planner.simulation.options import ReplayParameters
 
 
-def verdict_tables(replay: Replay) -> dict[str, Any]:
-    """Every table of the verdict; one without rows is not shown."""
-    return {
-        "figures": figure_rows(replay),
-        "differences": difference_rows(replay.verdict.get("against_flat", {})),
-        "other_plans": difference_rows(replay.verdict.get("against_candidate", {})),
-        "ladder": ladder(replay),
-        "chain": chain_rows(replay),
-        "fairness": fairness(replay),
-        "recovery": recovery_rows(replay),
-    }
+@dataclass(frozen=True)
+class FigureRow:
+    """Figures of a policy at a load. ``first``: the first row of its load; ``within``: p99 meets the SLO."""
+
+    load: float
+    policy: str
+    name: str
+    figures: LoadFigures
+    within: bool
+    first: bool
 
 
-def rows_of(replay: Replay, policy: str) -> dict[float, Row]:
-    """The figures of a policy by load; only the loads that it was run at."""
-    found = replay.verdict["policies"].get(policy, {"loads": []})
-    return {row["load_rps"]: row for row in found["loads"]}
+@dataclass(frozen=True)
+class DifferenceRow:
+    """Paired differences of a policy at a load; None where one of both has no value."""
+
+    load: float
+    policy: str
+    name: str
+    first: bool
+    p99_s: LoadDifference
+    hit_rate: LoadDifference | None
+    p50_s: LoadDifference | None
+    busy_imbalance: LoadDifference | None
+    throughput_rps: LoadDifference | None
 
 
-def compared_at(replay: Replay) -> tuple[float, Row, Row] | None:
-    """The highest load at which candidate or Flat-LB still meets the SLO, else the lowest; and both rows there.
+@dataclass(frozen=True)
+class LadderCell:
+    """How many seeds met the SLO at a load and at every lower one."""
+
+    met: int
+    of: int
+
+
+@dataclass(frozen=True)
+class LadderRow:
+    """Capacity of a policy, and a cell for each load; None at loads that it was not run at (bisection adds some)."""
+
+    policy: str
+    name: str
+    text: str
+    censored: tuple[str, ...]
+    cells: list[LadderCell | None]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Loads and rows; ``left`` names the policies that meet the SLO at no load with any seed."""
+
+    loads: tuple[float, ...]
+    rows: list[LadderRow]
+
+    @property
+    def left(self) -> list[str]:
+        """Names of the policies that are left-censored with every seed."""
+        return [row.name for row in self.rows if row.censored == ("left",)]
+
+
+@dataclass(frozen=True)
+class CapacityMark:
+    """Capacity of a policy as a chart draws it.
+
+    ``low`` and ``high`` are the least and the greatest known value of a seed, ``mean`` and ``half`` their interval;
+    None where no seed has one. ``left`` and ``right``: a seed is censored on that side.
+    """
+
+    text: str
+    left: bool
+    right: bool
+    low: float | None
+    high: float | None
+    mean: float | None
+    half: float | None
+
+
+@dataclass(frozen=True)
+class TenantRow:
+    """A tenant under the candidate, and under Flat-LB."""
+
+    tenant: TenantOfSeeds
+    flat: TenantOfSeeds | None
+
+
+@dataclass(frozen=True)
+class FairnessRow:
+    """Fairness of a policy between tenants."""
+
+    name: str
+    figures: LoadFigures
+    tenants: TenantsAtLoad
+
+
+@dataclass(frozen=True)
+class Fairness:
+    """Tenants at one load: a summary of each policy, and the tenants of the candidate beside Flat-LB."""
+
+    load: float
+    summary: list[FairnessRow]
+    tenants: TenantsAtLoad
+    rows: list[TenantRow]
+
+
+@dataclass(frozen=True)
+class RecoveryRow:
+    """The dip of the hit rate after one event; ``back`` says when it recovered."""
+
+    load: float
+    policy: str
+    name: str
+    event: str
+    dip: DipOfSeeds
+    back: str
+
+
+@dataclass(frozen=True)
+class VerdictTables:
+    """Every table of a verdict; a table without rows is not shown."""
+
+    figures: list[FigureRow]
+    differences: list[DifferenceRow]
+    other_plans: list[DifferenceRow]
+    ladder: Ladder
+    chain: list[FigureRow]
+    fairness: Fairness | None
+    recovery: list[RecoveryRow]
+
+
+@dataclass(frozen=True)
+class ReplayVerdict:
+    """A finished replay with its verdict and its options as types."""
+
+    replay: Replay
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The stored verdict."""
+        return Verdict.from_json(self.replay.verdict)
+
+    @cached_property
+    def parameters(self) -> ReplayParameters:
+        """The stored options."""
+        return ReplayParameters.from_json(self.replay.parameters)
+
+    def figures_of(self, policy: str) -> dict[float, LoadFigures]:
+        """Figures of a policy by load, only of loads that it was run at."""
+        return {row.load_rps: row for row in self.verdict.policies.get(policy, PolicyFigures()).loads}
+
+    def by_load(self) -> list[FigureRow]:
+        """Figures of each policy at each load, load by load."""
+        of = {policy: self.figures_of(policy) for policy in in_order(self.replay.policies)}
+        rows = []
+        for load in self.verdict.loads_rps:
+            for at, policy in enumerate(policy for policy in of if load in of[policy]):
+                figures = of[policy][load]
+                within = figures.p99_s.mean <= self.replay.slo_p99_s
+                rows.append(FigureRow(load, policy, policy_name(policy), figures, within, first=at == 0))
+        return rows
+
+
+def verdict_tables(found: ReplayVerdict) -> VerdictTables:
+    """Every table of the verdict."""
+    verdict, rows = found.verdict, found.by_load()
+    others = verdict.against_candidate if isinstance(verdict.against_candidate, dict) else {}
+    return VerdictTables(
+        figures=rows,
+        differences=difference_rows(verdict.against_flat),
+        other_plans=difference_rows(others),
+        ladder=ladder(found),
+        chain=[row for row in rows if row.figures.available],
+        fairness=fairness(found),
+        recovery=recovery_rows(found),
+    )
+
+
+def compared_at(found: ReplayVerdict) -> tuple[float, LoadFigures, LoadFigures] | None:
+    """The highest load at which candidate or Flat-LB meets the SLO, else the lowest; and the figures of both there.
 
     None when there is no load that both were run at.
     """
-    mine, flat = rows_of(replay, CANDIDATE), rows_of(replay, BASELINE)
+    mine, flat = found.figures_of(CANDIDATE), found.figures_of(BASELINE)
     both = sorted(set(mine) & set(flat))
     if not both:
         return None
-    within = [x for x in both if min(mine[x]["p99_s"]["mean"], flat[x]["p99_s"]["mean"]) <= replay.slo_p99_s]
+    within = [x for x in both if min(mine[x].p99_s.mean, flat[x].p99_s.mean) <= found.replay.slo_p99_s]
     at = within[-1] if within else both[0]
     return at, mine[at], flat[at]
 
 
-def shown_load(replay: Replay) -> float | None:
-    """The load that charts of a single load start with: in the middle of those that most policies were run at."""
-    ran = {load: sum(load in rows_of(replay, p) for p in replay.policies) for load in rows_of(replay, CANDIDATE)}
+def shown_load(found: ReplayVerdict) -> float | None:
+    """The load that charts of a single load show first: in the middle of those that most policies were run at."""
+    policies = found.replay.policies
+    ran = {load: sum(load in found.figures_of(p) for p in policies) for load in found.figures_of(CANDIDATE)}
     most = [load for load, times in ran.items() if times == max(ran.values())]
     return most[len(most) // 2] if most else None
 
 
-def _by_load(replay: Replay) -> list[tuple[float, str, Row, bool]]:
-    """(load, policy, figures, whether it is the first of its load), load by load."""
-    of = {policy: rows_of(replay, policy) for policy in in_order(replay.policies)}
-    found = []
-    for load in replay.verdict["loads_rps"]:
-        there = [policy for policy in of if load in of[policy]]
-        found += [(load, policy, of[policy][load], at == 0) for at, policy in enumerate(there)]
-    return found
-
-
-def figure_rows(replay: Replay) -> list[Row]:
-    """One row a load and policy: means with 95% intervals over seeds."""
-    return [
-        {
-            **figures,
-            "load": load,
-            "policy": policy,
-            "name": policy_name(policy),
-            "within": figures["p99_s"]["mean"] <= replay.slo_p99_s,
-            "first": first,
-        }
-        for load, policy, figures, first in _by_load(replay)
-    ]
-
-
-def difference_rows(against: dict[str, dict[str, Any]]) -> list[Row]:
-    """One row a load and policy: paired differences, with the number of loads that were looked at together."""
-    rows: list[Row] = []
-    for policy in in_order(list(against)):
-        of = {name: {row["load_rps"]: row for row in against[policy].get(name, [])} for name in DIFFERENCES}
-        for load, p99 in of["p99_s"].items():
-            differences = {name: of[name].get(load) for name in DIFFERENCES}
-            rows.append({"load": load, "policy": policy, "name": policy_name(policy), **differences, "p99_s": p99})
+def difference_rows(against: dict[str, Comparison]) -> list[DifferenceRow]:
+    """Paired differences of each policy at each load, load by load."""
     order = in_order(list(against))
-    rows.sort(key=lambda row: (row["load"], order.index(row["policy"])))
-    for before, row in zip([None, *rows], rows, strict=False):
-        row["first"] = before is None or before["load"] != row["load"]
+    compared = sorted(
+        ((row.load_rps, at, policy, row) for at, policy in enumerate(order) for row in against[policy].p99_s),
+        key=lambda found: found[:2],
+    )
+    rows = []
+    before = None
+    for load, _, policy, p99 in compared:
+        of = {name: _at(against[policy].rows(name), load) for name in OTHER_DIFFERENCES}
+        rows.append(DifferenceRow(load, policy, policy_name(policy), before != load, p99, **of))
+        before = load
     return rows
 
 
-def ladder(replay: Replay) -> dict[str, Any]:
-    """The loads, and one row a policy: its capacity as text and at each load how many seeds met the SLO up to there.
+OTHER_DIFFERENCES = ("hit_rate", "p50_s", "busy_imbalance", "throughput_rps")
 
-    A load that a policy was not run at (bisection adds loads policy by policy) has None in its place.
-    """
-    loads = replay.verdict["loads_rps"]
+
+def _at(rows: tuple[LoadDifference, ...], load: float) -> LoadDifference | None:
+    return next((row for row in rows if row.load_rps == load), None)
+
+
+def ladder(found: ReplayVerdict) -> Ladder:
+    """The loads, and for each policy its capacity and how many seeds met the SLO up to each load."""
+    loads = found.verdict.loads_rps
     rows = []
-    for policy in in_order(replay.policies):
-        capacity = replay.verdict["policies"][policy]["capacity"]
-        own, steps = list(rows_of(replay, policy)), capacity["steps"]
+    for policy in in_order(found.replay.policies):
+        capacity = found.verdict.policies[policy].capacity
+        own, steps = list(found.figures_of(policy)), capacity.steps
         cells = [
-            {"met": sum(step > own.index(load) for step in steps), "of": len(steps)} if load in own else None
+            LadderCell(met=sum(step > own.index(load) for step in steps), of=len(steps)) if load in own else None
             for load in loads
         ]
-        rows.append({"policy": policy, "name": policy_name(policy), "cells": cells, **capacity})
-    return {"loads": loads, "rows": rows, "left": [row["name"] for row in rows if row["censored"] == ["left"]]}
+        rows.append(LadderRow(policy, policy_name(policy), capacity.text, capacity.censored, cells))
+    return Ladder(loads, rows)
 
 
-def capacities(replay: Replay) -> dict[str, Row]:
-    """Capacity of each policy to be drawn: text, where it lies, and on which sides it is censored.
-
-    ``low`` and ``high`` are the least and the greatest of the seeds' known values, ``mean`` and ``half`` their
-    interval; None when no seed has one.
-    """
-    found = {}
-    for policy in replay.policies:
-        capacity = replay.verdict["policies"][policy]["capacity"]
-        own = list(rows_of(replay, policy))
-        values = [own[step - 1] for step in capacity["steps"] if step]
+def capacities(found: ReplayVerdict) -> dict[str, CapacityMark]:
+    """Capacity of each policy as a chart draws it."""
+    marks = {}
+    for policy in found.replay.policies:
+        capacity = found.verdict.policies[policy].capacity
+        own = list(found.figures_of(policy))
+        values = [own[step - 1] for step in capacity.steps if step]
         mean = t_interval(values) if values else None
-        found[policy] = {
-            "text": capacity["text"],
-            "left": "left" in capacity["censored"],
-            "right": "right" in capacity["censored"],
-            "low": min(values, default=None),
-            "high": max(values, default=None),
-            "mean": mean.mean if mean else None,
-            "half": mean.half_width if mean else None,
-        }
-    return found
+        marks[policy] = CapacityMark(
+            text=capacity.text,
+            left="left" in capacity.censored,
+            right="right" in capacity.censored,
+            low=min(values, default=None),
+            high=max(values, default=None),
+            mean=mean.mean if mean else None,
+            half=mean.half_width if mean else None,
+        )
+    return marks
 
 
-def chain_rows(replay: Replay) -> list[Row]:
-    """One row a load and policy: available, planned and delivered hit rate; empty where the cells did not keep it."""
-    return [
-        {**{k: figures[k] for k in ("available", "planned", "delivered", "delivered_planned")}, "load": load,
-         "name": policy_name(policy), "first": first}
-        for load, policy, figures, first in _by_load(replay) if figures.get("available")
-    ]  # fmt: skip
-
-
-def fairness(replay: Replay) -> dict[str, Any] | None:
-    """Tenants at the compared load: a summary of each policy, and a row a tenant with candidate beside Flat-LB.
-
-    None when the workload names no tenants.
-    """
-    found, at = replay.verdict.get("tenants"), compared_at(replay)
-    if not found or at is None:
+def fairness(found: ReplayVerdict) -> Fairness | None:
+    """Tenants at the compared load; None when the workload names no tenants."""
+    at = compared_at(found)
+    if at is None:
         return None
     load = at[0]
-    here = {
-        policy: row for policy in in_order(list(found)) for row in found[policy] if row["load_rps"] == load
-    }  # a policy that was not run at this load is not there
+    here: dict[str, TenantsAtLoad] = {}
+    for policy in in_order(found.replay.policies):
+        for row in found.verdict.tenants_of(policy):
+            if row.load_rps == load:  # a policy that was not run at this load has no row
+                here[policy] = row
     if CANDIDATE not in here:
         return None
-    summary = [
-        {**{k: rows_of(replay, policy)[load][k] for k in ("jain_hit", "jain_p99", "worst_tenant_ratio")},
-         "name": policy_name(policy), "worst": row["worst"], "too_few": row["too_few"]}
-        for policy, row in here.items()
-    ]  # fmt: skip
-    flat = {row["tenant"]: row for row in here[BASELINE]["rows"]} if BASELINE in here else {}
-    rows = [{**row, "flat": flat.get(row["tenant"])} for row in here[CANDIDATE]["rows"]]
-    return {"load": load, "summary": summary, "rows": rows, **{k: v for k, v in here[CANDIDATE].items() if k != "rows"}}
+    summary = [FairnessRow(policy_name(policy), found.figures_of(policy)[load], row) for policy, row in here.items()]
+    flat = {row.tenant: row for row in here[BASELINE].rows} if BASELINE in here else {}
+    rows = [TenantRow(row, flat.get(row.tenant)) for row in here[CANDIDATE].rows]
+    return Fairness(load, summary, here[CANDIDATE], rows)
 
 
-def event_labels(replay: Replay, policy: str) -> list[str]:
-    """What happened in a cell of this policy, one label a moment, in the order of its dips."""
+def event_labels(found: ReplayVerdict, policy: str) -> list[str]:
+    """Label of each moment at which something happened in a cell of this policy, in the order of its dips."""
     at: dict[float, list[str]] = {}
-    for fault in replay.parameters.get("faults", []):
-        at.setdefault(fault["start"], []).append(f"{fault['destination']} {fault['kind']}")
-        end = fault.get("end")
-        if fault["kind"] == "down" and end is not None and end < 1:
-            at.setdefault(end, []).append(f"{fault['destination']} back, cold")
-    switch = replay.parameters.get("switch")
+    for fault in found.parameters.faults:
+        at.setdefault(fault.start, []).append(f"{fault.destination} {fault.kind}")
+        if fault.kind == "down" and fault.end is not None and fault.end < 1:
+            at.setdefault(fault.end, []).append(f"{fault.destination} back, cold")
+    switch = found.parameters.switch
     if switch and policy == CANDIDATE:
-        at.setdefault(switch["at"], []).append(f"plan {switch['plan']} gives way to plan {replay.plan.number}")
+        at.setdefault(switch.at, []).append(f"plan {switch.plan} gives way to plan {found.replay.plan.number}")
     return [" and ".join(at[moment]) for moment in sorted(at)]
 
 
-def recovery_rows(replay: Replay) -> list[Row]:
-    """One row a load, policy and event: how deep the hit rate dipped and how long it took to come back."""
-    events = replay.verdict.get("events", {})
-    found = []
-    for policy in in_order(list(events)):
-        labels = event_labels(replay, policy)
-        for row in events[policy]:
-            for at, dip in enumerate(row["dips"]):
+def recovery_rows(found: ReplayVerdict) -> list[RecoveryRow]:
+    """The dip of the hit rate at each load, for each policy and event: how deep, and how long until it recovered."""
+    rows = []
+    order = [policy for policy in in_order(found.replay.policies) if found.verdict.events_of(policy)]
+    for policy in order:
+        labels = event_labels(found, policy)
+        for row in found.verdict.events_of(policy):
+            for at, dip in enumerate(row.dips):
                 label = labels[at] if at < len(labels) else f"event {at + 1}"
-                found.append({**dip, "load": row["load_rps"], "name": policy_name(policy), "policy": policy,
-                              "event": label, "back": _back(dip)})  # fmt: skip
-    order = in_order(list(events))
-    return sorted(found, key=lambda row: (row["load"], row["at_s"], order.index(row["policy"])))
+                rows.append(RecoveryRow(row.load_rps, policy, policy_name(policy), label, dip, _back(dip)))
+    return sorted(rows, key=lambda row: (row.load, row.dip.at_s, order.index(row.policy)))
 
 
-def _back(dip: Row) -> str:
-    """When the curve was back, in words: never a bare number where some seeds did not see it."""
-    if dip["before"] is None:
+def _back(dip: DipOfSeeds) -> str:
+    """When the curve recovered, in words: never a bare number where some seeds did not see it."""
+    if dip.before is None:
         return "no requests before to compare with"
-    if dip["censored"] == dip["of"]:
-        return f">{rounded(dip['seen_s'])} s: not back before the end"
-    mean, half = dip["duration_s"]["mean"], dip["duration_s"]["half"]
-    text = f"{give_or_take(mean, half)} s"
-    if dip["censored"]:
-        text += f" where it came back; {dip['censored']} of {dip['of']} seeds did not within {rounded(dip['seen_s'])} s"
+    if dip.censored == dip.of or dip.duration_s is None:
+        return f">{rounded(dip.seen_s)} s: not back before the end"
+    text = f"{_seconds(dip.duration_s)} s"
+    if dip.censored:
+        text += f" where it came back; {dip.censored} of {dip.of} seeds did not within {rounded(dip.seen_s)} s"
     return text
+
+
+def _seconds(value: MeanOfSeeds) -> str:
+    return give_or_take(value.mean, value.half)

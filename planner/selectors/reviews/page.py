@@ -105,7 +105,7 @@ def comments_of(plan: Plan) -> list[PlanComment]:
     return list(plan.comments.select_related("author").order_by("-id")[:SHOWN_COMMENTS])[::-1]
 
 
-def review(plan: Plan, evaluation: GateEvaluation | None, items: list[GateItem]) -> dict[str, Any]:
+def review(plan: Plan, evaluation: GateEvaluation | None, items: list[GateItem]) -> dict[str, object]:
     """All of it for the page of a plan."""
     waivers = waivers_of(plan)
     return {

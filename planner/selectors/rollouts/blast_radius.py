@@ -5,15 +5,17 @@ An estimate from the two tables and the rates that the plan was made for; nothin
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from planner import artifacts
 from planner.analysis import Homes, Switch, cooling_time, switch
+from planner.checklist.evidence import BlastRadius, Dip, TouchedTenant
 from planner.errors import Conflict
 from planner.models import Artifact, Plan, Rollout
 
@@ -28,16 +30,11 @@ HOW = (
 _Side = tuple[str, tuple[int, ...]] | None  # digest of the table, the fleet's indices of its destinations
 
 
-def blast_radius(plan: Plan, against: Plan | None = None) -> dict[str, Any]:
+def blast_radius(plan: Plan, against: Plan | None = None) -> BlastRadius:
     """What changes when all keys go by ``plan`` instead of the plan that is active now (or ``against``).
 
-    JSON-able, and the same for the same two tables and rates: it may stand in evidence. Shares are of the requests/s
-    of the plan's workload. A rate, share or time is rounded to nine digits.
-
-    ``keys_gained`` only the new table keeps warm, ``keys_lost`` only the old one, ``keys_moved`` both with other
-    destinations, ``keys_gone`` are keys of the old table that the workload does not know. ``rate_moved`` is the share
-    whose destinations change: of the keys gained, lost and moved together. ``rewarm_tokens`` is None where the
-    workload does not know prefix lengths. ``dip`` is what the hit rate suffers meanwhile, by `planner.analysis.switch`.
+    The same for the same two tables and rates, so that evidence may hold it: rates, shares and times are rounded to
+    nine digits. ``dip`` is computed by `planner.analysis.switch`.
 
     Raises
     ------
@@ -50,11 +47,12 @@ def blast_radius(plan: Plan, against: Plan | None = None) -> dict[str, Any]:
         raise Conflict(f"{plan} has no table yet: it is {plan.get_state_display()}", code="not-built")
     old = active_plan(plan) if against is None else against
     source = plan if plan.workload_id is not None else old
-    found = {"against": old.number, "estimate": True}
-    if source.workload_id is None or old.pk == plan.pk:
-        return {**found, **_nothing()}
+    if source.workload_id is None or old.pk == plan.pk:  # a plan against itself, or Flat-LB against Flat-LB
+        return BlastRadius(
+            against=old.number, dip=Dip(cold_share=0.0, first_misses=0, half_s=0.0, tenth_s=0.0, how=HOW)
+        )
     assert source.workload is not None  # its id is there
-    return {**found, **_between(_side(plan), _side(old), source.workload.rates.digest)}
+    return replace(_between(_side(plan), _side(old), source.workload.rates.digest), against=old.number)
 
 
 def active_plan(plan: Plan) -> Plan:
@@ -68,52 +66,33 @@ def _side(plan: Plan) -> _Side:
 
 
 @lru_cache(maxsize=64)
-def _between(new: _Side, old: _Side, rates_digest: str) -> dict[str, Any]:
+def _between(new: _Side, old: _Side, rates_digest: str) -> BlastRadius:
     stored = artifacts.load(Artifact.objects.get(digest=rates_digest))
     names, rates = stored.column("key").combine_chunks(), stored.column("rate").to_numpy()
     found = switch(_homes(new, names), _homes(old, names), rates, prefix_tokens=artifacts.prefix_tokens_of(stored))
     total = float(rates.sum())
     touched = np.concatenate([found.gained, found.lost, found.moved])
-    shares = {
-        name: _rounded(float(rates[keys].sum()) / total if total else 0.0)
-        for name, keys in (
-            ("rate_gained", found.gained),
-            ("rate_lost", found.lost),
-            ("rate_changed", found.moved),
-            ("rate_moved", touched),
-        )
-    }
-    return {
-        **_nothing(),
-        "keys_gained": len(found.gained),
-        "keys_lost": len(found.lost),
-        "keys_moved": len(found.moved),
-        "keys_gone": found.gone,
-        **shares,
-        "rate_rps": _rounded(total),
-        **_tenants(artifacts.tenants_of(stored), touched, rates),
-        "rewarm_tokens": found.rewarm_tokens,
-        "dip": _dip(found, total),
-    }
 
+    def share(keys: NDArray[np.int64]) -> float:
+        return _rounded(float(rates[keys].sum()) / total if total else 0.0)
 
-def _nothing() -> dict[str, Any]:
-    """Of a plan against itself, or of Flat-LB against Flat-LB."""
-    return {
-        "keys_gained": 0,
-        "keys_lost": 0,
-        "keys_moved": 0,
-        "keys_gone": 0,
-        "rate_gained": 0.0,
-        "rate_lost": 0.0,
-        "rate_changed": 0.0,
-        "rate_moved": 0.0,
-        "rate_rps": 0.0,
-        "tenants": [],
-        "tenant_count": 0,
-        "rewarm_tokens": 0,
-        "dip": {"cold_share": 0.0, "first_misses": 0, "half_s": 0.0, "tenth_s": 0.0, "how": HOW},
-    }
+    tenants, count = _tenants(artifacts.tenants_of(stored), touched, rates)
+    return BlastRadius(
+        against=0,  # the caller knows
+        keys_gained=len(found.gained),
+        keys_lost=len(found.lost),
+        keys_moved=len(found.moved),
+        keys_gone=found.gone,
+        rate_gained=share(found.gained),
+        rate_lost=share(found.lost),
+        rate_changed=share(found.moved),
+        rate_moved=share(touched),
+        rate_rps=_rounded(total),
+        tenants=tenants,
+        tenant_count=count,
+        rewarm_tokens=found.rewarm_tokens,
+        dip=_dip(found, total),
+    )
 
 
 def _homes(side: _Side, names: pa.Array) -> Homes:
@@ -126,37 +105,39 @@ def _homes(side: _Side, names: pa.Array) -> Homes:
     return Homes(place.astype(np.int64), table.offsets, np.array(index_of, dtype=np.int64)[table.members])
 
 
-def _tenants(tenants: tuple[list[str], np.ndarray] | None, touched: np.ndarray, rates: np.ndarray) -> dict[str, Any]:
-    """Tenants with a key that is touched: how many of their keys, and the share of their own rate."""
+def _tenants(
+    tenants: tuple[list[str], np.ndarray] | None, touched: np.ndarray, rates: np.ndarray
+) -> tuple[tuple[TouchedTenant, ...], int]:
+    """Tenants whose keys change destinations, those with the most rate first, and their number."""
     if tenants is None:
-        return {"tenants": [], "tenant_count": 0}
+        return (), 0
     names, owner = tenants
     keys = np.bincount(owner[touched], minlength=len(names))
     own = np.bincount(owner, weights=rates, minlength=len(names))
     rate = np.bincount(owner[touched], weights=rates[touched], minlength=len(names))
     found = np.flatnonzero(keys)
     order = found[np.lexsort((found, -rate[found]))]
-    rows = [
-        {
-            "tenant": names[i],
-            "keys": int(keys[i]),
-            "rate_rps": _rounded(float(rate[i])),
-            "share_of_own": _rounded(float(rate[i] / own[i])) if own[i] else 0.0,
-        }
+    rows = tuple(
+        TouchedTenant(
+            tenant=names[i],
+            keys=int(keys[i]),
+            rate_rps=_rounded(float(rate[i])),
+            share_of_own=_rounded(float(rate[i] / own[i])) if own[i] else 0.0,
+        )
         for i in order[:LISTED_TENANTS].tolist()
-    ]
-    return {"tenants": rows, "tenant_count": len(found)}
+    )
+    return rows, len(found)
 
 
-def _dip(found: Switch, total: float) -> dict[str, Any]:
+def _dip(found: Switch, total: float) -> Dip:
     """Share of all requests that meet a cold destination at the switch, and until half and a tenth of that is left."""
-    return {
-        "cold_share": _rounded(float(found.cold_rates.sum()) / total if total else 0.0),
-        "first_misses": len(found.cold_rates),
-        "half_s": _rounded(cooling_time(found.cold_rates, 0.5)),
-        "tenth_s": _rounded(cooling_time(found.cold_rates, 0.1)),
-        "how": HOW,
-    }
+    return Dip(
+        cold_share=_rounded(float(found.cold_rates.sum()) / total if total else 0.0),
+        first_misses=len(found.cold_rates),
+        half_s=_rounded(cooling_time(found.cold_rates, 0.5)),
+        tenth_s=_rounded(cooling_time(found.cold_rates, 0.1)),
+        how=HOW,
+    )
 
 
 def _rounded(value: float) -> float:

@@ -24,7 +24,7 @@ SHOWN_EVENTS = 50
 UNDECIDED = (Plan.State.REPLAYED, Plan.State.IN_REVIEW, Plan.State.APPROVED)
 
 
-def plan_part(plan: Plan) -> dict[str, Any]:
+def plan_part(plan: Plan) -> dict[str, object]:
     """The newest rollout of a plan with where it stands, what else is ahead on the fleet, and what it would touch."""
     rollout = rollouts_with_state().filter(plan=plan).first()
     undecided = plan.state in UNDECIDED and plan.kind != Plan.Kind.FLAT
@@ -46,7 +46,7 @@ def _other_ahead(plan: Plan, rollout: Rollout | None) -> Rollout | None:
     return ahead.first()
 
 
-def radius(plan: Plan, against: Plan | None = None) -> dict[str, Any]:
+def radius(plan: Plan, against: Plan | None = None) -> dict[str, object]:
     """``blast``: what a plan would touch, or None with ``blast_lost`` saying what cannot be read."""
     try:
         found = blast_radius(plan, against)
@@ -55,7 +55,7 @@ def radius(plan: Plan, against: Plan | None = None) -> dict[str, Any]:
     return {"blast": found, "blast_simulated": plan.workload is not None and plan.workload.simulated}
 
 
-def rollout_page(rollout: Rollout) -> dict[str, Any]:
+def rollout_page(rollout: Rollout) -> dict[str, object]:
     """Everything of a rollout's page but the fleet's header; of a row from `rollouts_with_state`."""
     analyses = list(rollout.analyses.order_by("-id")[:SHOWN_ANALYSES])
     ahead = rollout.state in Rollout.AHEAD
@@ -104,7 +104,7 @@ def step_rows(rollout: Rollout, analyses: list[RolloutAnalysis]) -> list[dict[st
     ]
 
 
-def rollouts_page(fleet: Fleet) -> dict[str, Any]:
+def rollouts_page(fleet: Fleet) -> dict[str, object]:
     """The rollouts of a fleet, the ways back, and what is frozen."""
     freezes = list(open_freezes())
     return {

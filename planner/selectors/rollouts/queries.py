@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import Prefetch, Q, QuerySet
 from django.utils import timezone
@@ -130,20 +129,46 @@ def _analysis_holds(rollout: Rollout) -> list[Held]:
     return [Held("analysis", f"{told}; {_REMEDIES[verdict]}")]
 
 
-def rollout_state(rollout: Rollout, freezes: Sequence[Freeze] | None = None) -> dict[str, Any]:
-    """Where it stands: ``step``, ``steps_planned``, ``next_weight``, ``hold_left_s``, ``analysis`` and ``held``."""
+@dataclass(frozen=True)
+class Standing:
+    """Where a rollout is in its steps.
+
+    Attributes
+    ----------
+    step : int
+        Number of the present step.
+    next_weight : float or None
+        Share of keys of the next step; None after the last.
+    hold_s, hold_left_s : float
+        Seconds that the present step is watched for, and those that are left of it.
+    analysis : RolloutAnalysis or None
+        The latest analysis of the present step.
+    held : list of Held
+        What keeps it from its next step.
+    """
+
+    step: int
+    next_weight: float | None
+    hold_s: float
+    hold_left_s: float
+    analysis: RolloutAnalysis | None
+    held: list[Held]
+
+
+def rollout_state(rollout: Rollout, freezes: Sequence[Freeze] | None = None) -> Standing:
+    """Where a rollout is; `freezes` are the open ones, read when None."""
     now = timezone.now()
     ahead = rollout.state in Rollout.AHEAD
     freeze = freeze_of(rollout.fleet, freezes) if ahead else None
     frozen = [Held("frozen", f"{frozen_words(freeze)}; lift the freeze first")] if freeze else []
-    return {
-        "step": step_number(rollout),
-        "next_weight": next_weight(rollout),
-        "hold_s": hold_s(rollout) if rollout.state == Rollout.State.CANARY else 0.0,
-        "hold_left_s": hold_left_s(rollout, now),
-        "analysis": latest_analysis(rollout),
-        "held": frozen + what_holds(rollout, now=now),
-    }
+    return Standing(
+        step=step_number(rollout),
+        next_weight=next_weight(rollout),
+        hold_s=hold_s(rollout) if rollout.state == Rollout.State.CANARY else 0.0,
+        hold_left_s=hold_left_s(rollout, now),
+        analysis=latest_analysis(rollout),
+        held=frozen + what_holds(rollout, now=now),
+    )
 
 
 def _moment(value: dt.datetime) -> str:

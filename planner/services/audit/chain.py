@@ -26,6 +26,7 @@ from planner.digests import canonical_json
 from planner.errors import Conflict, Invalid
 from planner.models import AuditCheckpoint, AuditEvent, AuditLink
 from planner.models.audit_chain import GENESIS, event_text
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 
@@ -69,7 +70,7 @@ class Verdict:
             self.faults.append(Fault(kind, position, event, message))
 
 
-def verify(checkpoints: list[dict[str, Any]] | None = None) -> Verdict:
+def verify(checkpoints: list[JsonObject] | None = None) -> Verdict:
     """Read the chain and hold it against the stored checkpoints and those given (documents with their signature).
 
     Names every event that was altered, is missing or stands at another place, links that are missing, and events that
@@ -77,7 +78,7 @@ def verify(checkpoints: list[dict[str, Any]] | None = None) -> Verdict:
     before the chain, and the chain by one query.
     """
     verdict = Verdict()
-    wanted: dict[int, list[dict[str, Any]]] = {}
+    wanted: dict[int, list[JsonObject]] = {}
     known = []
     for row in AuditCheckpoint.objects.order_by("id"):
         try:
@@ -114,7 +115,7 @@ def _rows() -> Iterator[tuple[int, int, str, str, dt.datetime | None, str | None
             yield from rows
 
 
-def _read_chain(verdict: Verdict, wanted: dict[int, list[dict[str, Any]]]) -> list[tuple[int, int]]:
+def _read_chain(verdict: Verdict, wanted: dict[int, list[JsonObject]]) -> list[tuple[int, int]]:
     """Walk the links; returns (position, event) of those whose digest is not that of the event that stands there."""
     expected, earlier, wrong, newest = 1, GENESIS, [], None
     for position, event, previous, digest, at, text in _rows():
@@ -203,7 +204,7 @@ def sign_checkpoint(*, acting_user: User) -> AuditCheckpoint:
     if last is None:
         raise Conflict("there is no event yet to sign")
     key = signing_key()
-    document: dict[str, Any] = {
+    document: JsonObject = {
         "format": FORMAT,
         "position": last.position,
         "digest": last.digest,
@@ -229,7 +230,7 @@ def sign_checkpoint(*, acting_user: User) -> AuditCheckpoint:
     return row
 
 
-def check_signature(document: Any, public_key: str | None = None) -> dict[str, Any]:
+def check_signature(document: Any, public_key: str | None = None) -> JsonObject:
     """The document, when it is a checkpoint with a true signature, by the named key where one is named.
 
     Raises
@@ -253,7 +254,7 @@ def check_signature(document: Any, public_key: str | None = None) -> dict[str, A
     return document
 
 
-def read_checkpoint(path: Path, public_key: str | None = None) -> dict[str, Any]:
+def read_checkpoint(path: Path, public_key: str | None = None) -> JsonObject:
     """A checkpoint from a file, its signature checked."""
     try:
         document = json.loads(path.read_text())

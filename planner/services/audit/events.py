@@ -10,6 +10,7 @@ from django.db import models
 from planner.context import current_origin
 from planner.digests import digest
 from planner.models import AuditEvent, Fleet
+from planner.records import JsonObject
 from planner.selectors.access.rights import open_break_glass_of
 
 # Maps and lists of more entries are kept as their count, their digest and their first entries: the trail is for ever.
@@ -96,8 +97,8 @@ def record_event(
     acting_user: User | None,
     fleet: Fleet | None,
     subject: models.Model,
-    before: dict[str, Any] | None = None,
-    after: dict[str, Any] | None = None,
+    before: JsonObject | None = None,
+    after: JsonObject | None = None,
     reason: str = "",
     evidence_digest: str = "",
     system: str = "system",
@@ -154,5 +155,5 @@ def condensed(value: Any) -> Any:
     }
 
 
-def _each_condensed(values: dict[str, Any]) -> dict[str, Any]:
+def _each_condensed(values: JsonObject) -> JsonObject:
     return {name: condensed(value) for name, value in values.items()}

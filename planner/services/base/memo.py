@@ -20,7 +20,7 @@ class Memo(Generic[T]):
 
     Parameters
     ----------
-    most_bytes
+    max_bytes
         Kept in all; while another value is made, half of it. The newest value is kept even if it alone is larger:
         whoever asked for it will ask again.
     size_of
@@ -29,23 +29,23 @@ class Memo(Generic[T]):
         Everything is dropped when nobody has asked for so long.
     """
 
-    def __init__(self, most_bytes: int, size_of: Callable[[T], int], idle_s: float) -> None:
-        self.most_bytes, self.idle_s = most_bytes, idle_s
+    def __init__(self, max_bytes: int, size_of: Callable[[T], int], idle_s: float) -> None:
+        self.max_bytes, self.idle_s = max_bytes, idle_s
         self._size_of = size_of
         self._rows: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
         self._used = 0.0
         self._watched = False
 
-    def get(self, key: Hashable, make: Callable[[], T], go_on: Callable[[], None] = lambda: None) -> T:
-        """The value of a key; made by one thread while the others wait, calling ``go_on``, which may raise."""
+    def get(self, key: Hashable, make: Callable[[], T], checkpoint: Callable[[], None] = lambda: None) -> T:
+        """The value of a key; made by one thread while the others wait, calling ``checkpoint``, which may raise."""
         while not self._lock.acquire(timeout=ASK_EVERY_S):
-            go_on()
+            checkpoint()
         try:
             if key not in self._rows:
-                self._trim(self.most_bytes // 2, keep=0)
+                self._trim(self.max_bytes // 2, keep=0)
                 self._rows[key] = make()
-                self._trim(self.most_bytes, keep=1)
+                self._trim(self.max_bytes, keep=1)
             self._rows.move_to_end(key)
             self._used = time.monotonic()
             self._watch(self.idle_s)

@@ -13,6 +13,7 @@ from django.db import transaction
 from planner.digests import code_version, digest
 from planner.errors import Conflict, Invalid, JobFailed
 from planner.models import Calibration, Fleet, Job, ServingProfile, Workload
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 from planner.services.fleets.engines import engine_of
@@ -69,7 +70,7 @@ def check_margin(margin: float) -> None:
         raise Invalid("the margin is a share above 0, at most 1", field="margin")
 
 
-def check_knee(fleet: Fleet, knee: str, knee_factor: float, slo_s: float | None) -> dict[str, Any]:
+def check_knee(fleet: Fleet, knee: str, knee_factor: float, slo_s: float | None) -> JsonObject:
     """The knee's method and bounds as `find_knee` takes them; of "slo" the fleet's SLO is the default bound."""
     if knee == "slo" and slo_s is None:
         slo_s = fleet.slo_p99_s
@@ -95,7 +96,7 @@ def _check_order(
     knee: str = "factor",
     knee_factor: float = 2.0,
     slo_s: float | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """What a simulated calibration depends on, as JSON. Fleets change; an order does not."""
     if workload.fleet_id != fleet.pk:
         raise Invalid("this workload belongs to another fleet", field="workload")
@@ -207,8 +208,8 @@ def _advice(error: ValueError) -> str:
 
 
 def _simulate(
-    order: dict[str, Any], tell: Callable[[str, int], None], checkpoint: Callable[[int], None] | None = None
-) -> dict[str, Any]:
+    order: JsonObject, tell: Callable[[str, int], None], checkpoint: Callable[[int], None] | None = None
+) -> JsonObject:
     """The fields of the calibration that an order gives."""
     workload = Workload.objects.select_related("rates", "trace").get(pk=order["workload"])
     profile = ServingProfile.objects.get(pk=order["serving_profile"])

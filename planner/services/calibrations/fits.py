@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -11,6 +10,7 @@ from django.db import transaction
 from planner.errors import Conflict, Invalid, JobFailed
 from planner.ingest.sweep_csv import ITERATION
 from planner.models import Calibration, Job, ServingProfile, Workload
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 from planner.services.calibrations.calibrations import Stopped, watch
@@ -32,7 +32,7 @@ def method_of(calibration: Calibration) -> str:
     return "iterations" if points and all(name in point for point in points for name in ITERATION) else "sweep"
 
 
-def _check_order(calibration: Calibration, name: str, workload: Workload | None) -> dict[str, Any]:
+def _check_order(calibration: Calibration, name: str, workload: Workload | None) -> JsonObject:
     if calibration.source != Calibration.Source.MEASURED:
         raise Conflict("its points were simulated: a fit would give back the profile that they were simulated with")
     if not calibration.points:
@@ -145,7 +145,7 @@ def fit_profile(
 
 def _fit(
     calibration: Calibration,
-    order: dict[str, Any],
+    order: JsonObject,
     tell: Callable[[int, int], None],
     checkpoint: Callable[[int], None] | None = None,
 ) -> Fit:
@@ -155,8 +155,8 @@ def _fit(
         rows = [IterationPoint(*(point[name] for name in ITERATION)) for point in calibration.points]
         return fit_iterations(rows, base=base, name=order["name"])
     workload = Workload.objects.select_related("rates", "trace").get(pk=order["workload"])
-    go_on = (lambda: None) if checkpoint is None else (lambda: checkpoint(0))
-    trace = traces.trace_of(workload, traces.synthetic_settings(workload), go_on=go_on)
+    between_steps = (lambda: None) if checkpoint is None else (lambda: checkpoint(0))
+    trace = traces.trace_of(workload, traces.synthetic_settings(workload), checkpoint=between_steps)
     # Beyond the knee a queue grows for as long as the run lasts, so that two runs cannot be held against each other.
     points = [
         SweepPoint(point["load_rps"], point["p99_s"], point.get("p50_s"))
@@ -176,7 +176,7 @@ def _fit(
     )
 
 
-def _store(acting_user: User, calibration: Calibration, order: dict[str, Any], found: Fit) -> ServingProfile:
+def _store(acting_user: User, calibration: Calibration, order: JsonObject, found: Fit) -> ServingProfile:
     if _is_taken(order["name"]):
         raise Conflict(f"a serving profile named {order['name']!r} exists already", code="exists", field="name")
     fit = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -12,6 +12,7 @@ from django.db import transaction
 from planner.errors import Invalid
 from planner.ingest import ImportedSweep, read_sweep
 from planner.models import Calibration, Fleet
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.calibrations.calibrations import check_knee, check_margin, store
 from planner.simulation.knee import find_knee
@@ -63,7 +64,7 @@ def import_sweep(
         factor=knee_factor,
         slo_s=bounds["slo_s"],
     )
-    parameters: dict[str, Any] = {
+    parameters: JsonObject = {
         "source_name": sweep.source_name[-255:],
         "source_sha256": sweep.source_sha256,
         "source_bytes": sweep.source_bytes,

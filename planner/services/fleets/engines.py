@@ -9,6 +9,7 @@ from planner.errors import Invalid
 from planner.models import (
     ServingProfile,
 )
+from planner.records import JsonObject
 from planner.simulation import PROFILES, EngineProfile
 
 
@@ -39,7 +40,7 @@ def profile_names() -> list[str]:
     return [*PROFILES, *ServingProfile.objects.exclude(fit={}).values_list("name", flat=True)]
 
 
-def stored_profile(profile: EngineProfile, *, fit: dict[str, Any] | None = None, **overrides: Any) -> ServingProfile:
+def stored_profile(profile: EngineProfile, *, fit: JsonObject | None = None, **overrides: Any) -> ServingProfile:
     """The serving profile with these constants, created when it is new."""
     facts = dict(profile.serving)
     fields = {

@@ -8,9 +8,10 @@ from typing import Any
 
 from planner.errors import Invalid
 from planner.models import Fleet
+from planner.records import JsonObject
 
 
-def check_policy(policy: dict[str, Any]) -> None:
+def check_policy(policy: JsonObject) -> None:
     """Refuse values that no gate could be judged by, naming the field."""
     for field, value in policy.items():
         if field not in _POLICY_RULES:
@@ -67,7 +68,7 @@ _POLICY_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 POLICY_FIELDS = tuple(_POLICY_RULES)
 
 
-def policy_of(fleet: Fleet) -> dict[str, Any]:
+def policy_of(fleet: Fleet) -> JsonObject:
     """The policy as values, with the number of its version."""
     return {"version": fleet.policy_version, **{field: getattr(fleet, field) for field in POLICY_FIELDS}}
 

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from planner import checklist
 from planner.checklist import JudgedItem, Live
+from planner.checklist.evidence import Evidence
 from planner.digests import digest
 from planner.models import GateEvaluation, GateItem, Plan
 from planner.selectors.access import rights
@@ -28,7 +29,7 @@ def live_of(plan: Plan, stored: Preloaded | None = None) -> Live:
     )
 
 
-def judge(plan: Plan, evidence: dict[str, object], stored: Preloaded | None = None) -> list[JudgedItem]:
+def judge(plan: Plan, evidence: Evidence, stored: Preloaded | None = None) -> list[JudgedItem]:
     """The six items, in order, as they are judged at this moment; `stored` as in `collect_evidence`."""
     return checklist.judge(evidence, live_of(plan, stored))
 
@@ -53,11 +54,11 @@ def judge_plan(*, acting_user: User | None, plan: Plan, stored: Preloaded) -> Ga
     items = judge(plan, evidence, stored)
     evaluation = GateEvaluation.objects.create(
         plan=plan,
-        replay_id=evidence["replay"]["id"] if evidence["replay"] else None,
+        replay_id=evidence.replay.id if evidence.replay else None,
         passed=checklist.passed(items),
-        policy_version=evidence["policy"]["version"],
-        evidence=evidence,
-        evidence_digest=digest(evidence),
+        policy_version=evidence.policy.version,
+        evidence=evidence.document,
+        evidence_digest=digest(evidence.document),
         created_by=acting_user,
     )
     GateItem.objects.bulk_create(
@@ -83,7 +84,7 @@ def judge_plan(*, acting_user: User | None, plan: Plan, stored: Preloaded) -> Ga
             "passed": evaluation.passed,
             "items": [item.verdict for item in items],
             "policy_version": evaluation.policy_version,
-            "waived": [w["check"] for w in evidence["waivers"]],
+            "waived": [waiver.check for waiver in evidence.waivers],
         },
         evidence_digest=evaluation.evidence_digest,
     )

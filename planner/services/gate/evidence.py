@@ -7,7 +7,17 @@ from typing import Any
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from planner.analysis.verdict import LoadFigures, PolicyFigures
 from planner.checklist import apart
+from planner.checklist.evidence import (
+    Distribution,
+    Envelope,
+    Evidence,
+    IncumbentEvidence,
+    OtherRates,
+    ReplanEvidence,
+    WaiverEvidence,
+)
 from planner.errors import Conflict
 from planner.models import (
     BASELINE,
@@ -21,6 +31,7 @@ from planner.models import (
     Waiver,
     Workload,
 )
+from planner.records import JsonObject
 from planner.selectors.rollouts.incumbents import incumbent_of, why_apart
 from planner.services.fleets.policy import policy_of
 from planner.services.gate.preload import Preloaded, held_against, read
@@ -43,7 +54,7 @@ MADE_WITH = (
 _OTHER = f"{CANDIDATE}@"
 
 
-def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> dict[str, Any]:
+def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> Evidence:
     """All that the verdict rests on, as plain values: the same facts always give the same digest.
 
     What changes by itself every minute (telemetry, the monitor) is none of it: `gates.live_of` looks at that. Under a
@@ -58,6 +69,9 @@ def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> dict[str, A
     replay = finished.filter(what_if=False).select_related("workload__rates").first()
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index").values_list("index", "weight"))
     summary, incumbent, policy = plan.summary, incumbent_of(plan), policy_of(fleet)
+    radius = (stored or read(plan)).radius(plan, incumbent or held_against(plan))
+    replan, live = _replan(plan, incumbent), _incumbent(plan, incumbent)
+    envelope = _envelope(replay, policy, summary)
     found = {
         "format": FORMAT,
         "fleet": fleet.slug,
@@ -77,8 +91,8 @@ def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> dict[str, A
             # Plans that were built before these were known have none.
             **{k: summary.get(k) for k in ("most_held", "peak_use", "worst_loss", "admission")},
         },
-        "replan": _replan(plan, incumbent),
-        "incumbent": _incumbent(plan, incumbent),
+        "replan": replan and replan.to_json(),
+        "incumbent": live and live.to_json(),
         "workload": {
             "id": workload.pk,
             "name": workload.name,
@@ -103,7 +117,7 @@ def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> dict[str, A
         "replay": _replay(replay, incumbent),
         # Only where there is nothing else: what was judged on an ordinary replay stays as it was judged.
         **({"what_ifs": [_what_if(row) for row in finished]} if replay is None and finished else {}),
-        "envelope": _envelope(replay, policy, summary),
+        "envelope": envelope and envelope.to_json(),
         "fallback": {"ready": fleet.plans.filter(kind=Plan.Kind.FLAT, state=Plan.State.APPROVED).exists()},
         "fingerprints": {
             "fleet": fleet.serving_profile.fingerprint,
@@ -111,13 +125,12 @@ def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> dict[str, A
             "plan": plan.fingerprint,
             "replay": replay.fingerprint if replay else "",
         },
-        "distribution": _distribution(fleet, workload, calibration, replay),
+        "distribution": _distribution(fleet, workload, calibration, replay).to_json(),
         # None where a table or the rates cannot be read, which a check says.
-        "blast_radius": (stored or read(plan)).radius(plan, incumbent or held_against(plan)),
-        "waivers": waivers_in_force(plan),
+        "blast_radius": radius and radius.to_json(),
+        "waivers": [waiver.to_json() for waiver in waivers_in_force(plan)],
     }
-    plain: dict[str, Any] = as_stored(found)
-    return plain
+    return Evidence.from_json(as_stored(found))
 
 
 def as_stored(value: Any) -> Any:
@@ -129,56 +142,55 @@ def as_stored(value: Any) -> Any:
     return [as_stored(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def waivers_in_force(plan: Plan) -> list[dict[str, Any]]:
+def waivers_in_force(plan: Plan) -> list[WaiverEvidence]:
     """Waivers that were granted, not revoked, and have not run out: when one of them ends the digest changes."""
     rows = plan.waivers.filter(granted_at__isnull=False, ended_at=None, expires_at__gt=timezone.now())
     return [_waiver(row) for row in rows.select_related("requested_by", "granted_by").order_by("id")]
 
 
-def _waiver(row: Waiver) -> dict[str, Any]:
+def _waiver(row: Waiver) -> WaiverEvidence:
     # A constraint: a grant is whole.
     assert row.granted_by is not None
     assert row.granted_at is not None
-    return {
-        "id": row.pk,
-        "check": row.check_name,
-        "reason": row.reason,
-        "requested_by": row.requested_by.get_username(),
-        "requested_at": row.created_at.isoformat(),
-        "granted_by": row.granted_by.get_username(),
-        "granted_at": row.granted_at.isoformat(),
-        "expires_at": row.expires_at.isoformat(),
-    }
+    return WaiverEvidence(
+        id=row.pk,
+        check=row.check_name,
+        reason=row.reason,
+        requested_by=row.requested_by.get_username(),
+        requested_at=row.created_at.isoformat(),
+        granted_by=row.granted_by.get_username(),
+        granted_at=row.granted_at.isoformat(),
+        expires_at=row.expires_at.isoformat(),
+    )
 
 
-def _replan(plan: Plan, incumbent: Plan | None) -> dict[str, Any] | None:
+def _replan(plan: Plan, incumbent: Plan | None) -> ReplanEvidence | None:
     """What a replan keeps and moves; and whether what it keeps warm is what serves, or served until it took over."""
     if plan.incumbent is None or plan.incumbent.table is None:
         return None
-    return {
-        "incumbent": plan.incumbent.number,
-        "incumbent_table": plan.incumbent.table.digest,
-        "incumbent_is_live": incumbent is not None and incumbent.pk == plan.incumbent_id,
+    return ReplanEvidence(
+        incumbent=plan.incumbent.number,
+        incumbent_table=plan.incumbent.table.digest,
+        incumbent_is_live=incumbent is not None and incumbent.pk == plan.incumbent_id,
         **{k: plan.summary.get(k) for k in ("moved_share", "cooled_share", "rewarm_tokens")},
-    }
+    )
 
 
-def _incumbent(plan: Plan, incumbent: Plan | None) -> dict[str, Any] | None:
+def _incumbent(plan: Plan, incumbent: Plan | None) -> IncumbentEvidence | None:
     """The plan that is live, where it is not Flat-LB; `apart` says why it cannot be replayed beside this one."""
     if incumbent is None or incumbent.table is None:
         return None
-    return {
-        "plan": incumbent.number,
-        "table_digest": incumbent.table.digest,
-        "apart": why_apart(plan, incumbent),
-    }
+    return IncumbentEvidence(
+        plan=incumbent.number, table_digest=incumbent.table.digest, apart=why_apart(plan, incumbent)
+    )
 
 
-def _what_if(replay: Replay) -> dict[str, Any]:
+def _what_if(replay: Replay) -> JsonObject:
     return {"id": replay.pk, "with": replay.parameters["what_if"]}
 
 
-def _replay(replay: Replay | None, incumbent: Plan | None) -> dict[str, Any] | None:
+def _replay(replay: Replay | None, incumbent: Plan | None) -> JsonObject | None:
+    """The replay as its columns have it: figures of an older replay keep the entries that they were stored with."""
     if replay is None:
         return None
     verdict = replay.verdict
@@ -208,7 +220,7 @@ def _replay(replay: Replay | None, incumbent: Plan | None) -> dict[str, Any] | N
     }
 
 
-def _beside(replay: Replay, incumbent: Plan | None) -> dict[str, Any] | None:
+def _beside(replay: Replay, incumbent: Plan | None) -> JsonObject | None:
     """Figures of the plan that is live, where this very table of it was replayed beside the candidate."""
     if incumbent is None or incumbent.table is None:
         return None
@@ -240,7 +252,7 @@ def _earlier(replay: Replay) -> int:
     return replay.plan.replays.filter(Exists(seen), what_if=False, pk__lt=replay.pk).count()
 
 
-def _envelope(replay: Replay | None, policy: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any] | None:
+def _envelope(replay: Replay | None, policy: JsonObject, summary: JsonObject) -> Envelope | None:
     """The range that the replay validated; outside it the fleet falls back (paper, section 5.7, item 5).
 
     ``max_imbalance`` is the highest max/mean of requests that was replayed within the range, planned for the loss of
@@ -249,27 +261,27 @@ def _envelope(replay: Replay | None, policy: dict[str, Any], summary: dict[str, 
     """
     if replay is None:
         return None
-    met: list[dict[str, Any]] = []
-    for row in replay.verdict["policies"][CANDIDATE]["loads"]:
+    met: list[LoadFigures] = []
+    for row in PolicyFigures.from_json(replay.verdict["policies"][CANDIDATE]).loads:
         # As capacity is read: a load counts only while every lower one meets the SLO too.
-        if row["p99_s"]["mean"] > replay.slo_p99_s:
+        if row.p99_s.mean > replay.slo_p99_s:
             break
         met.append(row)
     if not met:
         return None
     active = max(cell.figures["active_keys"] for cell in replay.cells.filter(policy="cacheroute"))
-    replayed = [row["imbalance"]["mean"] for row in met if row.get("imbalance")]
-    return {
-        "p99_limit_s": replay.slo_p99_s,
-        "load_low_rps": met[0]["load_rps"],
-        "load_high_rps": met[-1]["load_rps"],
-        "active_keys": active,
-        "max_imbalance": max([policy["max_imbalance"], summary.get("worst_loss") or 1.0, *replayed]),
-        "max_error_rate": policy["max_error_rate"],
-    }
+    replayed = [row.imbalance.mean for row in met if row.imbalance]
+    return Envelope(
+        p99_limit_s=replay.slo_p99_s,
+        load_low_rps=met[0].load_rps,
+        load_high_rps=met[-1].load_rps,
+        active_keys=active,
+        max_imbalance=max([policy["max_imbalance"], summary.get("worst_loss") or 1.0, *replayed]),
+        max_error_rate=policy["max_error_rate"],
+    )
 
 
-def _distribution(fleet: Fleet, workload: Workload, calibration: Calibration, replay: Replay | None) -> dict[str, Any]:
+def _distribution(fleet: Fleet, workload: Workload, calibration: Calibration, replay: Replay | None) -> Distribution:
     """Digests of the rates, and where others have another shape: those calibrated with, and those measured since."""
     # Only a simulated calibration knows its workload; a sweep of a real destination was made with traffic.
     made_with = calibration.parameters.get("workload")
@@ -277,16 +289,16 @@ def _distribution(fleet: Fleet, workload: Workload, calibration: Calibration, re
     calibrated = others.filter(pk=made_with).first() if made_with not in (None, workload.pk) else None
     newer = others.filter(measured_at__gt=workload.measured_at, simulated=workload.simulated)
     newest = newer.order_by("-measured_at", "-id").first()
-    return {
-        "plan": workload.rates.digest,
-        "replay": replay.workload.rates.digest if replay else "",
-        "calibration": _shape_apart(workload, calibrated),
-        # Only one that differs is named: that rates are measured again is no change of anything.
-        "newer": _shape_apart(workload, newest),
-    }
+    return Distribution(
+        plan=workload.rates.digest,
+        replay=replay.workload.rates.digest if replay else "",
+        calibration=_other_shape(workload, calibrated),
+        # Only rates of another shape are named: measuring the same rates again changes nothing.
+        newer=_other_shape(workload, newest),
+    )
 
 
-def _shape_apart(workload: Workload, other: Workload | None) -> dict[str, Any] | None:
+def _other_shape(workload: Workload, other: Workload | None) -> OtherRates | None:
     if other is None or not (found := apart(workload.shape, other.shape)):
         return None
-    return {"id": other.pk, "name": other.name, "apart": found}
+    return OtherRates(id=other.pk, name=other.name, apart=found)

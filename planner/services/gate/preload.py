@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.db import transaction
 
 from planner import artifacts
+from planner.checklist.evidence import BlastRadius
 from planner.errors import ArtifactLost, Busy
 from planner.models import Plan
 from planner.selectors.rollouts.blast_radius import blast_radius
@@ -34,7 +35,7 @@ class Preloaded:
     """What was read: of each table why it cannot be (empty when it can), and of each pair of plans what moves."""
 
     tables: dict[int, str] = field(default_factory=dict)
-    radii: dict[_Pair, dict[str, Any] | None] = field(default_factory=dict)
+    radii: dict[_Pair, BlastRadius | None] = field(default_factory=dict)
 
     def require_table(self, plan: Plan) -> None:
         """Raise ArtifactLost when the table of the plan could not be read, Unread when nobody tried."""
@@ -45,7 +46,7 @@ class Preloaded:
         """Whether the plan has a table and it could be read."""
         return plan.table_id is not None and not self._lost(plan)
 
-    def radius(self, plan: Plan, against: Plan) -> dict[str, Any] | None:
+    def radius(self, plan: Plan, against: Plan) -> BlastRadius | None:
         """What bringing the plan to traffic would touch; None where a table or the rates could not be read."""
         try:
             return self.radii[_pair(plan, against)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import structlog
 from django.contrib.auth.models import User
@@ -20,6 +19,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from planner.models import Fleet, Job
+from planner.records import JsonObject
 from planner.services.base import locking
 from planner.services.jobs import kinds, queue
 
@@ -35,7 +35,7 @@ def file_job(
     kind: str,
     subject_id: int | None,
     total: int = 1,
-    payload: dict[str, Any] | None = None,
+    payload: JsonObject | None = None,
 ) -> Job:
     """Create the row; the message goes out when the surrounding transaction commits."""
     job = Job.objects.create(
@@ -94,9 +94,9 @@ def lock_mine(job: Job) -> bool:
     )
 
 
-def finish(job: Job, state: str, *, result: dict[str, Any] | None = None, error: str = "", message: str = "") -> bool:
+def finish(job: Job, state: str, *, result: JsonObject | None = None, error: str = "", message: str = "") -> bool:
     """Close the job; False (and nothing changed) when it was closed already."""
-    values: dict[str, Any] = {"state": state, "finished_at": timezone.now(), "error": error, "message": message[:300]}
+    values: JsonObject = {"state": state, "finished_at": timezone.now(), "error": error, "message": message[:300]}
     if result is not None:
         values["result"] = result
     if state == Job.State.SUCCEEDED:

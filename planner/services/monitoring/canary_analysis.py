@@ -11,7 +11,6 @@ Late windows count like others. Data that is missing holds a canary: a pass from
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import structlog
 from django.db import transaction
@@ -19,6 +18,7 @@ from django.utils import timezone
 
 from planner.analysis.arms import Limits, judge
 from planner.models import Fleet, Publication, Rollout, RolloutAnalysis
+from planner.records import JsonObject
 from planner.selectors.monitoring.cool_down import MONITOR
 from planner.selectors.monitoring.queries import envelope_of
 from planner.selectors.rollouts.queries import step_number
@@ -66,7 +66,7 @@ def analyse_step(rollout: Rollout, *, now: dt.datetime | None = None) -> Rollout
     return None if found is None else _store(rollout, step, last, found)
 
 
-def _judgement(rollout: Rollout, step: int, last: RolloutAnalysis | None, now: dt.datetime) -> dict[str, Any] | None:
+def _judgement(rollout: Rollout, step: int, last: RolloutAnalysis | None, now: dt.datetime) -> JsonObject | None:
     fleet = rollout.fleet
     assert rollout.step_started_at is not None  # of a canary
     begins = rollout.step_started_at + dt.timedelta(seconds=fleet.canary_warmup_s)
@@ -149,7 +149,7 @@ def _silence(fleet: Fleet, rows: list[Row], begins: dt.datetime, now: dt.datetim
 
 
 @transaction.atomic
-def _store(rollout: Rollout, step: int, last: RolloutAnalysis | None, found: dict[str, Any]) -> RolloutAnalysis | None:
+def _store(rollout: Rollout, step: int, last: RolloutAnalysis | None, found: JsonObject) -> RolloutAnalysis | None:
     """Keep the judgement if the canary is still in the step; another verdict than before stands in the audit trail."""
     locked = lock(Rollout, rollout.pk)
     if locked.state != Rollout.State.CANARY or step_number(locked) != step:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import datetime as dt
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from django.db.models import Q, QuerySet
 
 from planner.analysis.arms import error_share, fleet_imbalance
 from planner.models import DriftCheck, Fleet, Plan, Rollout, TelemetryWindow
+from planner.records import JsonObject
 from planner.selectors.monitoring.queries import envelope_of
 from planner.selectors.telemetry.traffic import (
     Row,
@@ -52,7 +52,7 @@ class Drift:
     until: dt.datetime
     simulated: bool = False
     breaches: tuple[str, ...] = ()
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: JsonObject = field(default_factory=dict)
 
 
 def look(fleet: Fleet, active: Rollout, last: DriftCheck | None, now: dt.datetime) -> Drift:
@@ -108,7 +108,7 @@ def _look(
 
 
 def _against_range(
-    fleet: Fleet, active: Rollout, figures: dict[str, Any], since: dt.datetime, until: dt.datetime, simulated: bool
+    fleet: Fleet, active: Rollout, figures: JsonObject, since: dt.datetime, until: dt.datetime, simulated: bool
 ) -> Drift:
     envelope = envelope_of(active)
     if envelope is None:
@@ -139,7 +139,7 @@ def _against_range(
     )
 
 
-def _figures(fleet: Fleet, active: Rollout, rows: list[Row]) -> dict[str, Any]:
+def _figures(fleet: Fleet, active: Rollout, rows: list[Row]) -> JsonObject:
     """Of the active plan: its requests, failures and latencies; of the fleet: its load, balance and active keys."""
     warm = (active.activated_at or active.created_at) + dt.timedelta(seconds=fleet.canary_warmup_s)
     flat = active.plan.kind == Plan.Kind.FLAT
@@ -162,7 +162,7 @@ def _figures(fleet: Fleet, active: Rollout, rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _outside(figures: dict[str, Any], envelope: dict[str, Any]) -> dict[str, str]:
+def _outside(figures: JsonObject, envelope: JsonObject) -> dict[str, str]:
     """A sentence for each figure outside the range."""
     p99, errors, balance = figures["p99_s"], figures["error_rate"], figures["imbalance"]
     load, keys = figures["load"], figures["active_keys"]

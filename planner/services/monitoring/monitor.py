@@ -15,7 +15,6 @@ What it does stands in the audit trail as the act of `monitor`; leaving the rang
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import structlog
 from django.db import connection, transaction
@@ -23,6 +22,7 @@ from django.utils import timezone
 
 from planner.errors import Refused
 from planner.models import DriftCheck, Fleet, Plan, Rollout, RolloutAnalysis
+from planner.records import JsonObject
 from planner.selectors.monitoring.cool_down import MONITOR
 from planner.selectors.rollouts.queries import freeze_of, latest_analysis, what_holds
 from planner.services.audit.events import record_event
@@ -158,7 +158,7 @@ def _breaches_ended(fleet: Fleet, check: DriftCheck) -> bool:
 
 
 def _event(action: str, fleet: Fleet, check: DriftCheck) -> None:
-    after: dict[str, Any] = {"verdict": check.verdict, "check": check.pk, "simulated": check.simulated}
+    after: JsonObject = {"verdict": check.verdict, "check": check.pk, "simulated": check.simulated}
     if check.figures.get("breaches"):
         after["breaches"] = check.figures["breaches"]
     record_event(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -12,6 +11,7 @@ from planner import artifacts
 from planner.digests import code_version
 from planner.errors import JobFailed, Refused
 from planner.models import Job, Plan
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 from planner.services.base.states import lock_plan, move_plan
@@ -19,6 +19,10 @@ from planner.services.jobs import jobs, kinds
 from planner.services.plans import tables as plan_tables
 from planner.services.replays import options as replay_options
 from planner.services.replays.orders import create_replay
+from planner.simulation.options import ReplayOptions, SyntheticRequests
+
+# Checked options of the replay that follows a build, and how its requests are made.
+PreparedReplay = tuple[ReplayOptions, SyntheticRequests | None]
 
 # Figures of a built table that the audit trail keeps.
 REPORTED = ("admitted", "slots_used", "imbalance", "cannot_fit", "worst_loss", "moved_share", "cooled_share")
@@ -76,7 +80,7 @@ def _may_be_built(job: Job, plan: Plan) -> bool:
     return False
 
 
-def _prepared_replay(job: Job, plan: Plan) -> tuple[dict[str, Any], dict[str, Any] | None] | Refused | None:
+def _prepared_replay(job: Job, plan: Plan) -> PreparedReplay | Refused | None:
     """The replay that follows the build, with its options checked, or why it cannot be; None when none is wanted.
 
     Reads storage, and so comes before the build's transaction: nobody waits for a large file at the plan's lock.
@@ -87,14 +91,12 @@ def _prepared_replay(job: Job, plan: Plan) -> tuple[dict[str, Any], dict[str, An
     try:
         rights.require(job.created_by, rights.PLAN, plan.fleet)
         chosen = replay_options.with_unknown_keys(plan, replay_options.chosen(plan, **job.payload["replay"]))
-        return chosen, replay_options.check_requests(plan.workload, **chosen)
+        return chosen, replay_options.check_requests_of(plan.workload, chosen)
     except Refused as refusal:
         return refusal
 
 
-def _replay_next(
-    job: Job, plan: Plan, prepared: tuple[dict[str, Any], dict[str, Any] | None] | Refused | None
-) -> dict[str, Any]:
+def _replay_next(job: Job, plan: Plan, prepared: PreparedReplay | Refused | None) -> JsonObject:
     if prepared is None:
         return {}
     try:

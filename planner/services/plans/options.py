@@ -7,6 +7,7 @@ from typing import Any
 from planner import artifacts
 from planner.errors import Conflict, Invalid
 from planner.models import Calibration, Destination, Fleet, Plan, Workload
+from planner.records import JsonObject
 from planner.routing.admission import ADMISSIONS
 
 DEFAULT_IMBALANCE_FACTOR = 1.02
@@ -28,7 +29,7 @@ def checked(
     incumbent: Plan | None = None,
     max_imbalance_factor: float | None = None,
     max_moved_share: float | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The parameters of a build: all that it takes beside the rates and the incumbent's table.
 
     What depends on the workload is checked by `check_workload`, before; here nothing is read from storage, so that
@@ -75,7 +76,7 @@ def checked(
 
 def _replan_options(
     fleet: Fleet, incumbent: Plan | None, max_imbalance_factor: float | None, max_moved_share: float | None
-) -> dict[str, Any]:
+) -> JsonObject:
     if incumbent is None:
         for field, value in (("max_imbalance_factor", max_imbalance_factor), ("max_moved_share", max_moved_share)):
             if value is not None:

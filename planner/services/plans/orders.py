@@ -13,6 +13,7 @@ from django.db.models import Max
 from planner.digests import digest
 from planner.errors import Invalid
 from planner.models import Calibration, Fleet, Job, Plan, Workload
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 from planner.services.base.locking import lock
@@ -29,7 +30,7 @@ def order_plan(
     workload: Workload,
     calibration: Calibration,
     incumbent: Plan | None = None,
-    replay: dict[str, Any] | None = None,
+    replay: JsonObject | None = None,
     note: str = "",
     **options: Any,
 ) -> tuple[Plan, Job]:
@@ -93,8 +94,8 @@ def _within_replay() -> Iterator[None]:
         raise Invalid(refusal.message, code=refusal.code, field=place) from refusal
 
 
-def _inputs_digest(workload: Workload, incumbent: Plan | None, parameters: dict[str, Any]) -> str:
-    inputs: dict[str, Any] = {"rates": workload.rates.digest, "parameters": parameters}
+def _inputs_digest(workload: Workload, incumbent: Plan | None, parameters: JsonObject) -> str:
+    inputs: JsonObject = {"rates": workload.rates.digest, "parameters": parameters}
     if incumbent is not None and incumbent.table is not None:
         inputs["incumbent"] = {"table": incumbent.table.digest, "destinations": incumbent.parameters["destinations"]}
     return digest(inputs)

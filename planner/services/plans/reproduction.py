@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from planner import artifacts
 from planner.digests import code_version
 from planner.errors import Conflict
 from planner.models import Plan, Replay, ReplayCell
+from planner.records import JsonObject
 from planner.services.plans import tables as plan_tables
 from planner.services.replays import cell_runs
 from planner.services.replays.completion import digest_of
@@ -61,11 +61,11 @@ def reproduce_replay(replay: Replay) -> Reproduction:
     if replay.state != Replay.State.SUCCEEDED:
         raise Conflict(f"{replay} is {replay.get_state_display()}: it has no figures to reproduce")
     differences: list[str] = []
-    again: dict[int, dict[str, Any]] = {}
+    again: dict[int, JsonObject] = {}
     cells = ReplayCell.objects.filter(replay=replay, state=ReplayCell.State.SUCCEEDED)
     for cell in cells.select_related("replay__plan__table", "replay__workload__rates", "replay__workload__trace"):
         # As the database gives them back.
-        again[cell.pk] = json.loads(json.dumps(cell_runs.figures_of(cell)))
+        again[cell.pk] = json.loads(json.dumps(cell_runs.figures_of(cell).to_json()))
         differing = sorted(k for k in again[cell.pk] if again[cell.pk][k] != cell.figures.get(k))
         if differing:
             differences.append(f"{cell}: {', '.join(differing)}")

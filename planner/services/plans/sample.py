@@ -5,13 +5,12 @@ All of it is generated from a seed and simulated, and says so wherever it is sho
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib.auth.models import User
 
 from planner.digests import canonical_json, digest
 from planner.ingest import ImportedWorkload, Notice
 from planner.models import Calibration, Fleet, Job, Plan, Workload
+from planner.records import JsonObject
 from planner.services.calibrations import calibrations
 from planner.services.fleets import fleets
 from planner.services.plans import orders as plan_orders
@@ -30,14 +29,14 @@ ENGINE_PROFILE = "llama-3.3-70b-fp8-tp2-h100"
 KEYS = 128_824
 # What Flat-LB serves just within the SLO, so that what is live before the plan is no emergency; its knee is near 70.
 TOTAL_RPS = 64.0
-TRACE: dict[str, Any] = {
+TRACE: JsonObject = {
     "requests": 20_000,
     "active_keys": 512,
     **SYNTHETIC_LENGTHS,
     "seed": 20_260_819,
 }
 # A newcomer sees a canary go through in minutes: short steps, and the console takes it on when they passed.
-POLICY: dict[str, Any] = {
+POLICY: JsonObject = {
     # A quarter is 900 requests a minute: two minutes of them tell the p99, where a tenth takes ten.
     "canary_weights": [0.25, 0.5],
     "canary_holds_s": [90.0],
@@ -68,7 +67,7 @@ def create_workload(*, acting_user: User, fleet: Fleet) -> Workload:
     """128,824 keys with the source's rate shape, and a trace of requests to the busiest of them."""
     rates = source_rate_shape(KEYS, total_rps=TOTAL_RPS)
     trace = synthetic_trace(rates, load_rps=TOTAL_RPS, **TRACE)
-    parameters: dict[str, Any] = {"keys": KEYS, "total_rps": TOTAL_RPS, **TRACE}
+    parameters: JsonObject = {"keys": KEYS, "total_rps": TOTAL_RPS, **TRACE}
     parsed = ImportedWorkload(
         format="generated",
         key_names=synthetic_key_names(KEYS),

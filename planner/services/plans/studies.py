@@ -13,6 +13,7 @@ from django.db import transaction
 from planner.digests import code_version, digest
 from planner.errors import Conflict, Invalid, JobFailed
 from planner.models import Job, Plan, Study
+from planner.records import JsonObject
 from planner.routing.sensitivity import FACTORS, HEAD_SHARES, sensitivity
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
@@ -69,7 +70,7 @@ def run_study(job: Job) -> None:
     inputs = plan_tables.load_inputs(plan)
     options = plan_tables.build_options(plan, inputs)
     started = time.perf_counter()
-    settings: list[dict[str, Any]] = []
+    settings: list[JsonObject] = []
     for at, share in enumerate(HEAD_SHARES):
         try:
             part = sensitivity(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from planner import artifacts
 from planner.models import Plan
+from planner.records import JsonObject
 from planner.routing import RoutingTable, build_table, replan
 from planner.routing.renumber import with_destinations, with_keys
 
@@ -92,12 +92,12 @@ def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
     return Built(table, inputs, gone_keys=len(before.admitted) - len(known.admitted))
 
 
-def build_options(plan: Plan, inputs: Inputs) -> dict[str, Any]:
+def build_options(plan: Plan, inputs: Inputs) -> JsonObject:
     """What `build_table` takes beside the rates and the number of destinations to build this plan from scratch."""
     return _options(plan.parameters, inputs, plan.capacity)
 
 
-def _options(parameters: dict[str, Any], inputs: Inputs, capacity: list[float]) -> dict[str, Any]:
+def _options(parameters: JsonObject, inputs: Inputs, capacity: list[float]) -> JsonObject:
     """Keyword arguments that `build_table` and `replan` share. Plans ordered before an option existed lack it."""
     given = {
         "capacity": np.array(capacity) if any(speed != 1.0 for speed in capacity) else None,
@@ -121,7 +121,7 @@ def _by_index(slots_of: dict[str, int] | None, names: list[str], *, missing: int
     return np.array([slots_of.get(name, missing) for name in names], dtype=np.int64) if slots_of else None
 
 
-def summary_of(plan: Plan, built: Built) -> dict[str, Any]:
+def summary_of(plan: Plan, built: Built) -> JsonObject:
     """What pages and searches need of a table, as JSON: a figure that is not finite is None."""
     table, inputs = built.table, built.inputs
     total = float(inputs.rates.sum())
@@ -164,7 +164,7 @@ def summary_of(plan: Plan, built: Built) -> dict[str, Any]:
     }
 
 
-def _tenants(built: Built) -> list[dict[str, Any]]:
+def _tenants(built: Built) -> list[JsonObject]:
     """The warm set by tenant, the largest part first: shares of the slots used and of the admitted rate.
 
     ``warm_share`` is the part of the tenant's own requests that go to its admitted keys.
@@ -188,7 +188,7 @@ def _tenants(built: Built) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["slots"], row["tenant"]))
 
 
-def _moves(plan: Plan, built: Built) -> dict[str, Any]:
+def _moves(plan: Plan, built: Built) -> JsonObject:
     """What changes against the incumbent, shares of the admitted rate; None throughout for a plan from scratch."""
     if plan.incumbent is None:
         names = (

@@ -1,14 +1,15 @@
-"""What one cell of a replay keeps of its requests: a bounded number of JSON-able figures, none of them NaN."""
+"""Figures of one cell of a replay: a bounded number of values, none of them NaN."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.analysis import HitCurve, PerTenant, available_tokens, dip, hit_chain, hit_curve, per_tenant
+from planner.analysis import PerTenant, available_tokens, dip, hit_chain, hit_curve, per_tenant
+from planner.analysis.cell import CellCurve, CellDip, CellFigures, CellTenants, RestOfTenants, TenantFigures
 from planner.routing import RoutingTable
 from planner.simulation import ReplayResult, Trace
 
@@ -28,8 +29,8 @@ def figures_of_result(
     table: RoutingTable | None,
     tenants: Tenants | None,
     at_s: Sequence[float] = (),
-) -> dict[str, Any]:
-    """Return the figures of one cell: `ReplayResult.summary` and what judges tenants, locality and recovery.
+) -> CellFigures:
+    """Return the figures of one cell: `ReplayResult.summary`, and figures of tenants, locality and recovery.
 
     All figures are of the requests that count: served, and after the warm-up.
 
@@ -47,23 +48,21 @@ def figures_of_result(
 
     Returns
     -------
-    dict
-        ``summary()`` and ``throughput_rps``, ``redispatched``, ``available``, ``planned``, ``delivered``,
-        ``delivered_planned`` (shares of prompt tokens, None where not known); with tenants ``tenants``,
-        ``jain_hit``, ``jain_p99`` and ``worst_tenant_ratio``; with `at_s` ``curve`` and ``dips``.
+    CellFigures
+        Tenants only with `tenants`, curve and dips only with `at_s`.
     """
     part = result.measured()
-    figures: dict[str, Any] = {**result.summary(), "throughput_rps": _throughput(result, part)}
-    figures.setdefault("redispatched", 0)
     admitted = None if table is None else np.isin(result.key[part], table.admitted)
     chain = hit_chain(
         _available(trace)[part], result.prompt_tokens[part], result.cached_tokens[part], admitted=admitted
     )
-    figures |= chain.as_dict()
+    figures = CellFigures.from_json(
+        {**result.summary(), "throughput_rps": _throughput(result, part), **chain.as_dict()}
+    )
     if tenants is not None:
-        figures |= _tenants(result, tenants)
+        figures = _with_tenants(figures, result, tenants)
     if len(at_s):
-        figures |= _over_time(result, sorted(float(at) for at in at_s))
+        figures = _with_events(figures, result, sorted(float(at) for at in at_s))
     return figures
 
 
@@ -84,7 +83,7 @@ def _available(trace: Trace) -> NDArray[np.int64]:
     return _last[2]
 
 
-def _tenants(result: ReplayResult, tenants: Tenants) -> dict[str, Any]:
+def _with_tenants(figures: CellFigures, result: ReplayResult, tenants: Tenants) -> CellFigures:
     names, tenant_of_key = tenants
     counted = np.arange(len(result.key)) >= result.warmup_requests
     key = result.key[counted]
@@ -101,38 +100,41 @@ def _tenants(result: ReplayResult, tenants: Tenants) -> dict[str, Any]:
     listed = [int(t) for t in order[:LISTED_TENANTS] if sent[t]]
     if found.worst is not None and found.worst not in listed:
         listed.append(found.worst)
-    return {
-        "tenants": {
-            "count": int((sent > 0).sum()),
-            "silent": int((sent == 0).sum()),
-            "too_few": found.too_few,
-            "min_requests": found.min_requests,
-            "without_tenant": found.without_tenant,
-            "unserved": int(found.unserved.sum()),
-            "worst": None if found.worst is None else names[found.worst],
-            "listed": [_row(names[t], found, t) for t in listed],
-            "rest": {"tenants": int((sent > 0).sum()) - len(listed), "requests": int(sent.sum() - sent[listed].sum())},
-        },
-        "jain_hit": _finite(found.jain_hit_rate),
-        "jain_p99": _finite(found.jain_p99),
-        "worst_tenant_ratio": found.worst_ratio,
-    }
+    return replace(
+        figures,
+        tenants=CellTenants(
+            count=int((sent > 0).sum()),
+            silent=int((sent == 0).sum()),
+            too_few=found.too_few,
+            min_requests=found.min_requests,
+            without_tenant=found.without_tenant,
+            unserved=int(found.unserved.sum()),
+            worst=None if found.worst is None else names[found.worst],
+            listed=tuple(_row(names[t], found, t) for t in listed),
+            rest=RestOfTenants(
+                tenants=int((sent > 0).sum()) - len(listed), requests=int(sent.sum() - sent[listed].sum())
+            ),
+        ),
+        jain_hit=_finite(found.jain_hit_rate),
+        jain_p99=_finite(found.jain_p99),
+        worst_tenant_ratio=found.worst_ratio,
+    )
 
 
-def _row(name: str, found: PerTenant, tenant: int) -> dict[str, Any]:
-    return {
-        "tenant": name,
-        "requests": int(found.requests[tenant]),
-        "unserved": int(found.unserved[tenant]),
-        "hit_rate": _finite(found.hit_rate[tenant]),
-        "request_hit_rate": _finite(found.request_hit_rate[tenant]),
-        "p50_s": _finite(found.p50_s[tenant]),
-        "p99_s": _finite(found.p99_s[tenant]),
-    }
+def _row(name: str, found: PerTenant, tenant: int) -> TenantFigures:
+    return TenantFigures(
+        tenant=name,
+        requests=int(found.requests[tenant]),
+        unserved=int(found.unserved[tenant]),
+        hit_rate=_finite(found.hit_rate[tenant]),
+        request_hit_rate=_finite(found.request_hit_rate[tenant]),
+        p50_s=_finite(found.p50_s[tenant]),
+        p99_s=_finite(found.p99_s[tenant]),
+    )
 
 
-def _over_time(result: ReplayResult, at_s: list[float]) -> dict[str, Any]:
-    """The curve over the whole run, the warm-up too; the level before an event leaves the warm-up out."""
+def _with_events(figures: CellFigures, result: ReplayResult, at_s: list[float]) -> CellFigures:
+    """Add the curve over the whole run, warm-up included; the level before an event leaves the warm-up out."""
     served = result.served
     curve = hit_curve(
         result.arrival_s[served], result.prompt_tokens[served], result.cached_tokens[served], bins=CURVE_BINS
@@ -140,20 +142,18 @@ def _over_time(result: ReplayResult, at_s: list[float]) -> dict[str, Any]:
     warm = min(result.warmup_requests, len(result.arrival_s) - 1)
     from_s = float(result.arrival_s[warm]) if len(result.arrival_s) else 0.0
     ends = [*at_s[1:], None]
-    return {
-        "curve": curve_as_dict(curve) | {"warmup_s": from_s if result.warmup_requests else 0.0},
-        "dips": [dip(curve, at, from_s=from_s, until_s=end).as_dict() for at, end in zip(at_s, ends, strict=True)],
-    }
-
-
-def curve_as_dict(curve: HitCurve) -> dict[str, Any]:
-    """A curve as JSON has it."""
-    return {
-        "width_s": curve.width_s,
-        "requests": curve.requests.tolist(),
-        "prompt_tokens": curve.prompt_tokens.tolist(),
-        "cached_tokens": curve.cached_tokens.tolist(),
-    }
+    dips = (dip(curve, at, from_s=from_s, until_s=end).as_dict() for at, end in zip(at_s, ends, strict=True))
+    return replace(
+        figures,
+        curve=CellCurve(
+            width_s=curve.width_s,
+            requests=tuple(curve.requests.tolist()),
+            prompt_tokens=tuple(curve.prompt_tokens.tolist()),
+            cached_tokens=tuple(curve.cached_tokens.tolist()),
+            warmup_s=from_s if result.warmup_requests else 0.0,
+        ),
+        dips=tuple(CellDip.from_json(found) for found in dips),
+    )
 
 
 def _finite(value: float) -> float | None:

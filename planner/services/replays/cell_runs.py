@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+from msgspec import UnsetType
 
 from planner import artifacts
+from planner.analysis.cell import CellFigures
 from planner.models import CANDIDATE, Artifact, Replay, ReplayCell, ServingProfile
 from planner.routing import RoutingTable
 from planner.routing.renumber import with_keys
@@ -17,14 +19,15 @@ from planner.services.replays.cell_figures import Tenants, figures_of_result
 from planner.services.replays.policy_parameters import policy_of
 from planner.services.workloads import traces
 from planner.simulation import EngineProfile, Fault, PlanSwitch, Trace, replay
+from planner.simulation.options import FaultOption, ReplayParameters
 
 
-def figures_of(cell: ReplayCell, go_on: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def figures_of(cell: ReplayCell, checkpoint: Callable[[], None] = lambda: None) -> CellFigures:
     """Replay the cell.
 
     Parameters
     ----------
-    go_on
+    checkpoint
         Called at least every few ten milliseconds while requests are replayed, and between the steps before that,
         none of which takes a second; what it raises ends the work, and of its requests nothing is kept.
 
@@ -34,57 +37,56 @@ def figures_of(cell: ReplayCell, go_on: Callable[[], None] = lambda: None) -> di
         For arguments that the engine refuses, and where no request is left to measure.
     """
     try:
-        return _figures(cell, go_on)
+        return _figures(cell, checkpoint)
     except Exception:
-        traces.let_go()
+        traces.release()
         raise
 
 
-def _figures(cell: ReplayCell, go_on: Callable[[], None]) -> dict[str, Any]:
+def _figures(cell: ReplayCell, checkpoint: Callable[[], None]) -> CellFigures:
     row = cell.replay
-    # Replays from before an option was known lack it.
-    chosen: dict[str, Any] = {"cv": None, "run_length": None, "faults": [], "policy_parameters": {}, **row.parameters}
-    trace = _trace(cell, chosen, go_on)
-    go_on()
+    chosen = ReplayParameters.from_json(row.parameters)
+    trace = _trace(cell, chosen, checkpoint)
+    checkpoint()
     name, _, _ = cell.policy.partition("@")
     table, switches = _tables(cell, chosen, trace)
     own = _own_table(row)
-    go_on()
-    faults = [_fault(fault, trace) for fault in chosen["faults"]]
+    checkpoint()
+    faults = [_fault(fault, trace) for fault in chosen.faults]
     result = replay(
         trace,
-        policy=policy_of(name, chosen["policy_parameters"].get(name, {})),
+        policy=policy_of(name, chosen.policy_parameters.get(name, {})),
         destinations=own.destinations,
         profile=_engine(row.fingerprint),
         table=table,
         seed=cell.seed,
         faults=faults,
-        warmup=chosen["warmup"],
+        warmup=chosen.warmup,
         speed=row.plan.parameters.get("capacity"),
         switches=switches,
-        checkpoint=lambda _done: go_on(),
+        checkpoint=lambda _done: checkpoint(),
     )
-    go_on()
+    checkpoint()
     at_s = sorted(
-        {fault.start_s for fault in faults} | {s.at_s for s in switches} | {moment_s(trace, m) for m in returns(chosen)}
+        {fault.start_s for fault in faults} | {s.at_s for s in switches} | {moment_s(trace, m) for m in chosen.returns}
     )
     figures = figures_of_result(result, trace, table, _tenants(row.workload.rates.digest), at_s)
-    if figures["p99_s"] is None:
-        raise ValueError(f"no request was served after the warm-up ({figures['refused']} refused)")
-    return {**figures, "active_keys": len(trace.dense_keys[0])}
+    if figures.p99_s is None:
+        raise ValueError(f"no request was served after the warm-up ({figures.refused} refused)")
+    return dataclasses.replace(figures, active_keys=len(trace.dense_keys[0]))
 
 
-def _trace(cell: ReplayCell, chosen: dict[str, Any], go_on: Callable[[], None]) -> Trace:
-    given = {name: chosen[name] for name in ("cv", "run_length") if chosen[name] is not None}
+def _trace(cell: ReplayCell, chosen: ReplayParameters, checkpoint: Callable[[], None]) -> Trace:
+    given = {"cv": chosen.cv, "run_length": chosen.run_length}
     return traces.retimed(
         cell.replay.workload,
-        chosen["synthetic_trace"],
+        chosen.synthetic_trace,
         cell.load_rps,
-        requests=chosen["requests"],
+        requests=chosen.requests,
         arrivals=cell.replay.arrivals,
         seed=cell.seed,
-        go_on=go_on,
-        **given,
+        checkpoint=checkpoint,
+        **{name: value for name, value in given.items() if value is not None},
     )
 
 
@@ -94,18 +96,10 @@ def moment_s(trace: Trace, share: float) -> float:
     return first + share * (last - first)
 
 
-def returns(parameters: dict[str, Any]) -> list[float]:
-    """When dead destinations come back with empty caches, as shares of the arrivals' span; not at its very end."""
-    faults = parameters.get("faults", [])
-    return [
-        fault["end"] for fault in faults if fault["kind"] == "down" and fault["end"] is not None and fault["end"] < 1
-    ]
-
-
-def _fault(fault: dict[str, Any], trace: Trace) -> Fault:
-    end = None if fault["end"] is None else moment_s(trace, fault["end"])
-    factor = {"factor": fault["factor"]} if "factor" in fault else {}
-    return Fault(fault["kind"], fault["position"], moment_s(trace, fault["start"]), end, **factor)
+def _fault(fault: FaultOption, trace: Trace) -> Fault:
+    end = None if fault.end is None else moment_s(trace, fault.end)
+    factor = {} if isinstance(fault.factor, UnsetType) else {"factor": fault.factor}
+    return Fault(fault.kind, fault.position, moment_s(trace, fault.start), end, **factor)
 
 
 def _own_table(row: Replay) -> RoutingTable:
@@ -114,20 +108,20 @@ def _own_table(row: Replay) -> RoutingTable:
 
 
 def _tables(
-    cell: ReplayCell, chosen: dict[str, Any], trace: Trace
+    cell: ReplayCell, chosen: ReplayParameters, trace: Trace
 ) -> tuple[RoutingTable | None, tuple[PlanSwitch, ...]]:
     """The table that the cell's policy starts with, and the one that takes over where plans are switched."""
     row, (name, _, number) = cell.replay, cell.policy.partition("@")
     if name != CANDIDATE:
         return None, ()
     if number:
-        (other,) = (other for other in chosen["also"] if str(other["plan"]) == number)
-        return _foreign_table(other["table"], row.workload.rates.digest), ()
-    switch = chosen.get("switch")
-    if not switch:
+        (other,) = (other for other in chosen.also if str(other.plan) == number)
+        return _foreign_table(other.table, row.workload.rates.digest), ()
+    switch = chosen.switch
+    if switch is None:
         return _own_table(row), ()
-    before = _foreign_table(switch["table"], row.workload.rates.digest)
-    return before, (PlanSwitch(moment_s(trace, switch["at"]), _own_table(row)),)
+    before = _foreign_table(switch.table, row.workload.rates.digest)
+    return before, (PlanSwitch(moment_s(trace, switch.at), _own_table(row)),)
 
 
 @lru_cache(maxsize=8)

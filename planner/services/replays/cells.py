@@ -11,7 +11,6 @@ import mmap
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import structlog
 from django.db import InterfaceError, OperationalError, connection
@@ -19,6 +18,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from planner.models import Job, Replay, ReplayCell
+from planner.records import JsonObject
 from planner.services.base import locking
 from planner.services.base.states import lock_replay
 from planner.services.jobs import kinds, queue
@@ -191,12 +191,12 @@ def _mark_running(replay_id: int) -> None:
     )
 
 
-def _outcome(cell: ReplayCell) -> tuple[dict[str, Any], str]:
+def _outcome(cell: ReplayCell) -> tuple[JsonObject, str]:
     """The figures of a claimed cell, or why there are none."""
     if cell.attempt > MAX_ATTEMPTS:
         return {}, f"its worker died {MAX_ATTEMPTS} times; is there memory enough for {cell.replay.workload}?"
     try:
-        return figures_of(cell, _watch(cell)), ""
+        return figures_of(cell, _watch(cell)).to_json(), ""
     except (NotWantedError, StoppingError, InterfaceError, OperationalError):
         raise
     except Exception as problem:

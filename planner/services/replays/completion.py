@@ -5,8 +5,6 @@ The first cell that fails ends it too: what is queued then is cancelled instead 
 
 from __future__ import annotations
 
-from typing import Any
-
 import structlog
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Count, Q
@@ -14,6 +12,7 @@ from django.utils import timezone
 
 from planner.digests import code_version, digest
 from planner.models import Job, Plan, Replay, ReplayCell
+from planner.records import JsonObject
 from planner.services.audit.events import record_event
 from planner.services.base.states import lock_plan, lock_replay, move_plan
 from planner.services.gate import evaluations
@@ -109,7 +108,7 @@ def _job_of(row: Replay) -> Job:
 
 def _succeed(row: Replay, job: Job, stored: Preloaded) -> None:
     plan = lock_plan(row.plan_id)
-    row.verdict = verdict_of(row)
+    row.verdict = verdict_of(row).to_json()
     row.figures_digest = digest_of(row)
     row.state, row.finished_at = Replay.State.SUCCEEDED, timezone.now()
     row.bump("state", "verdict", "figures_digest", "finished_at")
@@ -129,7 +128,7 @@ def _succeed(row: Replay, job: Job, stored: Preloaded) -> None:
         evaluations.judge_plan(acting_user=row.created_by, plan=plan, stored=stored)
 
 
-def digest_of(row: Replay, instead: dict[int, dict[str, Any]] | None = None) -> str:
+def digest_of(row: Replay, instead: dict[int, JsonObject] | None = None) -> str:
     """sha256 of the figures of all cells, in order of policy, load and seed; of `instead` those that were made anew."""
     rows = row.cells.values_list("policy", "load_rps", "seed", "figures", "pk")
     cells = [[*named, (instead or {}).get(pk, figures)] for *named, figures, pk in rows]

@@ -6,11 +6,15 @@ load, where seconds would lie in different places.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
+
+from msgspec import UNSET
 
 from planner.errors import Invalid
 from planner.models import Plan
 from planner.selectors.replays.other_plans import other_plan
+from planner.simulation.options import FaultOption, SwitchOption
 
 KINDS = ("down", "drain", "slow")
 # Kinds that take a destination away from new requests.
@@ -19,7 +23,7 @@ MAX_FAULTS = 100
 MAX_FACTOR = 1_000.0
 
 
-def check_faults(plan: Plan, faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def check_faults(plan: Plan, faults: Sequence[Mapping[str, Any]]) -> tuple[FaultOption, ...]:
     """Faults as they are stored, with the position of each destination among the plan's.
 
     Parameters
@@ -37,16 +41,16 @@ def check_faults(plan: Plan, faults: list[dict[str, Any]]) -> list[dict[str, Any
     if len(faults) > MAX_FAULTS:
         raise Invalid(f"{MAX_FAULTS} faults at most", field="faults")
     positions = _positions(plan) if faults else {}
-    found = [_fault(f"faults/{at}", fault, positions) for at, fault in enumerate(faults)]
+    found = tuple(_fault(f"faults/{at}", fault, positions) for at, fault in enumerate(faults))
     for at, fault in enumerate(found):
         for other in found[:at]:
-            same = all(fault[name] == other[name] for name in ("kind", "destination"))
-            if same and fault["start"] < _end(other) and other["start"] < _end(fault):
-                what = f"{fault['destination']} is {fault['kind']} already at that time"
+            same = (fault.kind, fault.destination) == (other.kind, other.destination)
+            if same and fault.start < other.ends_at and other.start < fault.ends_at:
+                what = f"{fault.destination} is {fault.kind} already at that time"
                 raise Invalid(what, field=f"faults/{at}/start")
     # Something is taken away only where a fault starts, so these moments are all that there is to look at.
-    for moment in sorted(fault["start"] for fault in found if fault["kind"] in AWAY):
-        away = {f["destination"] for f in found if f["kind"] in AWAY and f["start"] <= moment < _end(f)}
+    for moment in sorted(fault.start for fault in found if fault.kind in AWAY):
+        away = {f.destination for f in found if f.kind in AWAY and f.start <= moment < f.ends_at}
         if len(away) == len(positions):
             raise Invalid(
                 f"all {len(positions)} destinations of {plan} are down or drained at {moment:g} of the replay: nobody "
@@ -62,7 +66,7 @@ def _positions(plan: Plan) -> dict[str, int]:
     return {names[index]: at for at, index in enumerate(plan.parameters["destinations"]) if index in names}
 
 
-def _fault(where: str, fault: dict[str, Any], positions: dict[str, int]) -> dict[str, Any]:
+def _fault(where: str, fault: Mapping[str, Any], positions: dict[str, int]) -> FaultOption:
     known = ("kind", "destination", "start", "end", "factor")
     for name in fault:
         if name not in known:
@@ -87,25 +91,21 @@ def _fault(where: str, fault: dict[str, Any], positions: dict[str, int]) -> dict
         raise Invalid(
             f"a slow destination takes a multiple above 1, up to {MAX_FACTOR:g}, of the time", field=f"{where}/factor"
         )
-    return {
-        "kind": kind,
-        "destination": destination,
-        "position": positions[destination],
-        "start": float(start),
-        "end": None if end is None else float(end),
-        **({"factor": float(factor or 2.0)} if kind == "slow" else {}),
-    }
+    return FaultOption(
+        kind=kind,
+        destination=destination,
+        position=positions[destination],
+        start=float(start),
+        end=None if end is None else float(end),
+        factor=float(factor or 2.0) if kind == "slow" else UNSET,
+    )
 
 
 def _number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _end(fault: dict[str, Any]) -> float:
-    return float("inf") if fault["end"] is None else float(fault["end"])
-
-
-def check_switch(plan: Plan, switch: dict[str, Any]) -> dict[str, Any]:
+def check_switch(plan: Plan, switch: Mapping[str, Any]) -> SwitchOption:
     """The switch as it is stored: the plan that is live until ``at``, with the digest of its table.
 
     Raises
@@ -121,4 +121,4 @@ def check_switch(plan: Plan, switch: dict[str, Any]) -> dict[str, Any]:
         raise Invalid("the plans switch at a share of the arrivals' span between 0 and 1", field="switch/at")
     if number == plan.number:
         raise Invalid(f"plan {number} cannot take over from itself", field="switch/from_plan")
-    return {**other_plan(plan, number, field="switch/from_plan"), "at": float(at)}
+    return SwitchOption(**vars(other_plan(plan, number, field="switch/from_plan")), at=float(at))

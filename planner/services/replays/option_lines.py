@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.records import JsonObject
 
-def read_fault(line: str) -> dict[str, Any]:
+
+def read_fault(line: str) -> JsonObject:
     """`down d03 0.4 0.6`, `drain d01 0.5`, `slow d02 0.3 0.8 x2.5`: kind, destination, start, end and factor.
 
     Raises
@@ -14,7 +16,7 @@ def read_fault(line: str) -> dict[str, Any]:
         For a line of another form.
     """
     kind, *rest = line.split()
-    fault: dict[str, Any] = {"kind": kind}
+    fault: JsonObject = {"kind": kind}
     if rest and rest[-1][:1] == "x":
         fault["factor"] = _number(rest.pop()[1:])
     if len(rest) not in (2, 3):
@@ -53,7 +55,7 @@ def _number(text: str) -> float:
     return found
 
 
-def gathered(parameters: list[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
+def gathered(parameters: list[tuple[str, str, Any]]) -> dict[str, JsonObject]:
     """{policy: {parameter: value}} of what `read_parameter` read.
 
     Raises
@@ -61,7 +63,7 @@ def gathered(parameters: list[tuple[str, str, Any]]) -> dict[str, dict[str, Any]
     ValueError
         When a parameter stands there twice.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, JsonObject] = {}
     for policy, parameter, value in parameters:
         if parameter in found.setdefault(policy, {}):
             raise ValueError(f"{policy}.{parameter} stands there twice")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from planner.errors import Conflict, Invalid
 from planner.models import BASELINE, CANDIDATE, Fleet, Plan, PlanState, Replay, Workload
+from planner.records import JsonObject
 from planner.routing import POLICIES
 from planner.selectors.replays.other_plans import other_plan, table_of, with_unknown
 from planner.selectors.rollouts.incumbents import incumbent_of, why_apart
 from planner.services.replays.events import check_faults, check_switch
-from planner.services.replays.policy_parameters import check_parameters
+from planner.services.replays.policy_parameters import PolicyParameters, check_parameters
 from planner.services.workloads import traces
+from planner.simulation.options import FaultOption, OtherPlan, ReplayOptions, SwitchOption, SyntheticRequests
 
 DEFAULT_POLICIES = ("flat-lb", "sticky", "cacheroute")
 DEFAULT_SEEDS = (1, 2, 3)
@@ -26,7 +30,7 @@ ARRIVALS = ("poisson", "scaled", "gamma", "bootstrap")
 MIN_MEASURED = 20
 
 
-def check_options(plan: Plan, **options: Any) -> dict[str, Any]:
+def check_options(plan: Plan, **options: Any) -> ReplayOptions:
     """What `chosen` gives, with how many keys of other plans are unknown here, of a plan that can be replayed now.
 
     Reads the names of keys from storage where another plan is of another workload, once all else is checked.
@@ -40,7 +44,7 @@ def check_options(plan: Plan, **options: Any) -> dict[str, Any]:
     """
     found = chosen(plan, **options)
     if plan.pk is not None:
-        _check_state(plan, what_if=bool(found["what_if"]))
+        _check_state(plan, what_if=bool(found.what_if))
     return with_unknown_keys(plan, found)
 
 
@@ -56,25 +60,24 @@ def _check_state(plan: Plan, *, what_if: bool) -> None:
         raise Conflict(f"{plan} is {plan.get_state_display()}; it cannot become {PlanState.REPLAYING.label}")
 
 
-def with_unknown_keys(plan: Plan, found: dict[str, Any]) -> dict[str, Any]:
-    """What was chosen, each other plan in it with its number of ``keys`` and of those that are ``unknown`` here.
+def with_unknown_keys(plan: Plan, found: ReplayOptions) -> ReplayOptions:
+    """The options, each other plan in them with its number of ``keys`` and of those that are ``unknown`` here.
 
     Reads storage: never call it with a row locked.
     """
     assert plan.workload is not None  # a database constraint of this kind of plan
     rates = plan.workload.rates
-    also, policies = [], list(found["policies"])
-    for at, other in enumerate(found["also"]):
+    also, policies = [], list(found.policies)
+    for at, other in enumerate(found.also):
         try:
             also.append(with_unknown(other, rates, field=f"also/{at}"))
         except Invalid:
-            if not other.get("live"):
+            if other.live is not True:
                 raise
-            policies.remove(
-                f"{CANDIDATE}@{other['plan']}"
-            )  # nobody asked for it: the checklist says that it is missing
-    switch = found["switch"] and with_unknown(found["switch"], rates, field="switch/from_plan")
-    return {**found, "policies": policies, "also": also, "switch": switch}
+            # It was not ordered but added: a check reports that it is missing.
+            policies.remove(f"{CANDIDATE}@{other.plan}")
+    switch = found.switch and with_unknown(found.switch, rates, field="switch/from_plan")
+    return replace(found, policies=tuple(policies), also=tuple(also), switch=switch)
 
 
 def check_others(
@@ -82,7 +85,7 @@ def check_others(
     workload: Workload,
     *,
     also: list[int] | None = None,
-    switch: dict[str, Any] | None = None,
+    switch: JsonObject | None = None,
     **_: Any,
 ) -> None:
     """Refuse other plans that have no key of a workload, for a plan that is being ordered; `chosen` checks the rest.
@@ -94,14 +97,14 @@ def check_others(
     for field, number in named:
         other = table_of(fleet, number, field=field)
         assert other.table is not None  # table_of gives no others
-        with_unknown({"plan": number, "table": other.table.digest}, workload.rates, field=field)
+        with_unknown(OtherPlan(plan=number, table=other.table.digest), workload.rates, field=field)
 
 
 def chosen(
     plan: Plan,
     *,
     policies: list[str] | None = None,
-    policy_parameters: dict[str, dict[str, Any]] | None = None,
+    policy_parameters: PolicyParameters | None = None,
     loads_rps: list[float] | None = None,
     seeds: list[int] | None = None,
     arrivals: str = "poisson",
@@ -109,13 +112,13 @@ def chosen(
     run_length: int | None = None,
     requests: int = 20_000,
     warmup: float = 0.2,
-    faults: list[dict[str, Any]] | None = None,
-    switch: dict[str, Any] | None = None,
+    faults: Sequence[JsonObject] | None = None,
+    switch: JsonObject | None = None,
     also: list[int] | None = None,
     refine: int = 0,
     extend: bool = False,
-) -> dict[str, Any]:
-    """The options of a replay with their defaults filled in, or a refusal that names the field. JSON-able.
+) -> ReplayOptions:
+    """The options of a replay with their defaults filled in, or a refusal that names the field.
 
     Flat-LB and the candidate are always among the policies: without both there is nothing to compare. So is the plan
     that is live, where it can be replayed in this one's place: the checklist holds the candidate against it. Nothing is
@@ -167,26 +170,26 @@ def chosen(
     others = _others(plan, also or [], switched)
     if not what_if:
         others += _live(plan, others)
-    labels = [*names, *(f"{CANDIDATE}@{other['plan']}" for other in others)]
+    labels = [*names, *(f"{CANDIDATE}@{other.plan}" for other in others)]
     if len(labels) * (len(loads) + refine) * len(seeds) > MAX_CELLS:
         raise Invalid(f"more than {MAX_CELLS} cells; take fewer loads or seeds", field="loads_rps")
-    return {
-        "policies": labels,
-        "policy_parameters": given,
-        "loads_rps": loads,
-        "seeds": seeds,
-        "arrivals": arrivals,
-        "cv": cv,
-        "run_length": run_length,
-        "requests": requests,
-        "warmup": warmup,
-        "faults": events,
-        "switch": switched,
-        "also": others,
-        "refine": refine,
-        "extend": extend,
-        "what_if": what_if,
-    }
+    return ReplayOptions(
+        policies=tuple(labels),
+        policy_parameters=given,
+        loads_rps=tuple(loads),
+        seeds=tuple(seeds),
+        arrivals=arrivals,
+        cv=cv,
+        run_length=run_length,
+        requests=requests,
+        warmup=warmup,
+        faults=events,
+        switch=switched,
+        also=tuple(others),
+        refine=refine,
+        extend=extend,
+        what_if=tuple(what_if),
+    )
 
 
 def _default_loads(capacity: float, own_rps: float) -> list[float]:
@@ -216,7 +219,7 @@ def _check_arrivals(arrivals: str, seeds: list[int], cv: float | None, run_lengt
         raise Invalid("a run has one gap at least", field="run_length")
 
 
-def _others(plan: Plan, numbers: list[int], switched: dict[str, Any] | None) -> list[dict[str, Any]]:
+def _others(plan: Plan, numbers: list[int], switched: SwitchOption | None) -> list[OtherPlan]:
     """The other plans, each with the digest of its table; the plan itself only beside its own switch."""
     found = []
     for at, number in enumerate(dict.fromkeys(numbers)):
@@ -226,16 +229,16 @@ def _others(plan: Plan, numbers: list[int], switched: dict[str, Any] | None) -> 
     return found
 
 
-def _live(plan: Plan, others: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _live(plan: Plan, others: list[OtherPlan]) -> list[OtherPlan]:
     """The plan that is live, where it is none of the others; nothing where it cannot be replayed here."""
     incumbent = incumbent_of(plan)
-    if incumbent is None or incumbent.number in [other["plan"] for other in others] or why_apart(plan, incumbent):
+    if incumbent is None or incumbent.number in [other.plan for other in others] or why_apart(plan, incumbent):
         return []
     assert incumbent.table is not None  # it is active
-    return [{"plan": incumbent.number, "id": incumbent.pk, "table": incumbent.table.digest, "live": True}]
+    return [OtherPlan(plan=incumbent.number, id=incumbent.pk, table=incumbent.table.digest, live=True)]
 
 
-def _what_if(given: dict[str, Any], faults: list[Any], switched: dict[str, Any] | None) -> list[str]:
+def _what_if(given: PolicyParameters, faults: Sequence[FaultOption], switched: SwitchOption | None) -> list[str]:
     """Why the replay is no evidence for the checklist; empty when it is."""
     reasons = ["faults"] if faults else []
     reasons += ["a plan switch"] if switched else []
@@ -250,7 +253,7 @@ def check_requests(
     arrivals: str = "poisson",
     run_length: int | None = None,
     **_: Any,
-) -> dict[str, Any] | None:
+) -> SyntheticRequests | None:
     """Check options against the requests that there are; how requests are made where there is no trace.
 
     Other options of `check_options` are left to it. Reads rates or arrivals from storage: never call it with the
@@ -283,3 +286,14 @@ def check_requests(
             field="arrivals",
         )
     return synthetic
+
+
+def check_requests_of(workload: Workload, options: ReplayOptions) -> SyntheticRequests | None:
+    """`check_requests` with checked options."""
+    return check_requests(
+        workload,
+        requests=options.requests,
+        warmup=options.warmup,
+        arrivals=options.arrivals,
+        run_length=options.run_length,
+    )

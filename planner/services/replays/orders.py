@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -15,7 +16,8 @@ from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 from planner.services.base.states import lock_plan, move_plan
 from planner.services.jobs import jobs
-from planner.services.replays.options import check_options, check_requests
+from planner.services.replays.options import check_options, check_requests_of
+from planner.simulation.options import ReplayOptions, SyntheticRequests
 
 # Options that have a column of their own.
 COLUMNS = ("policies", "loads_rps", "seeds", "arrivals")
@@ -42,9 +44,9 @@ def start_replay(
     # Neither a plan's inputs nor its workload change, so this needs no lock, and reads files.
     chosen = check_options(plan, **options)
     assert plan.workload is not None  # a database constraint of this kind of plan
-    synthetic = check_requests(plan.workload, **chosen)
-    if synthetic is None:  # what is replayed, not what was asked for
-        chosen["requests"] = min(chosen["requests"], plan.workload.request_count)
+    synthetic = check_requests_of(plan.workload, chosen)
+    if synthetic is None:  # the number that is replayed, not the one that was ordered
+        chosen = replace(chosen, requests=min(chosen.requests, plan.workload.request_count))
     return create_replay(acting_user, plan, expected_version, chosen, synthetic)
 
 
@@ -53,15 +55,15 @@ def create_replay(
     acting_user: User,
     plan: Plan,
     expected_version: int | None,
-    chosen: dict[str, Any],
-    synthetic: dict[str, Any] | None,
+    chosen: ReplayOptions,
+    synthetic: SyntheticRequests | None,
 ) -> tuple[Replay, Job]:
     plan = lock_plan(plan.pk, expected_version)
     running = plan.replays.filter(state=Replay.State.RUNNING).first()
     if running is not None:
         raise Conflict(f"{running} is under way: wait for it or cancel it")
-    plan_state = "" if chosen["what_if"] else plan.state
-    if not chosen["what_if"]:
+    plan_state = "" if chosen.what_if else plan.state
+    if not chosen.what_if:
         if plan.rollouts.filter(state__in=Rollout.LIVE).exists():
             raise Conflict(
                 f"{plan} carries traffic, and another replay would put other evidence under its approvals: replay it "
@@ -76,12 +78,15 @@ def create_replay(
     row = Replay.objects.create(
         plan=plan,
         workload=plan.workload,
-        **{name: chosen[name] for name in COLUMNS},
+        policies=list(chosen.policies),
+        loads_rps=list(chosen.loads_rps),
+        seeds=list(chosen.seeds),
+        arrivals=chosen.arrivals,
         parameters={
-            **{name: value for name, value in chosen.items() if name not in COLUMNS},
-            "synthetic_trace": synthetic,
+            **{name: value for name, value in chosen.to_json().items() if name not in COLUMNS},
+            "synthetic_trace": None if synthetic is None else synthetic.to_json(),
         },
-        what_if=bool(chosen["what_if"]),
+        what_if=bool(chosen.what_if),
         plan_state=plan_state,
         slo_p99_s=plan.fleet.slo_p99_s,
         engine_profile=profile.engine_profile,
@@ -108,7 +113,7 @@ def create_replay(
             "loads_rps": loads,
             "seeds": seeds,
             "cells": len(cells),
-            "what_if": chosen["what_if"],
+            "what_if": list(chosen.what_if),
         },
     )
     return row, job

@@ -11,23 +11,26 @@ from planner.errors import Invalid
 from planner.routing import POLICIES, Policy
 
 FIELD = "policy_parameters"
+# Values of parameters by name, and those by policy.
+Parameters = dict[str, Any]
+PolicyParameters = dict[str, Parameters]
 
 
-def known_parameters(name: str) -> dict[str, Any]:
+def known_parameters(name: str) -> Parameters:
     """The parameters of a policy and their defaults; empty for one without."""
     policy = POLICIES[name]
     # Each policy is a frozen dataclass, which its base class does not say.
     return {f.name: getattr(policy, f.name) for f in dataclasses.fields(policy) if f.init}  # type: ignore[arg-type]
 
 
-def policy_of(name: str, parameters: dict[str, Any]) -> Policy:
+def policy_of(name: str, parameters: Parameters) -> Policy:
     """The policy with these parameters in place of its defaults."""
     policy = POLICIES[name]
     # As above.
     return dataclasses.replace(policy, **parameters) if parameters else policy  # type: ignore[type-var]
 
 
-def check_parameters(policies: list[str], given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def check_parameters(policies: list[str], given: PolicyParameters) -> PolicyParameters:
     """The parameters as they are stored; policies without any are left out.
 
     Raises
@@ -36,7 +39,7 @@ def check_parameters(policies: list[str], given: dict[str, Any]) -> dict[str, di
         Naming the policy and the parameter: a policy that is not replayed, a parameter that it does not have, a
         value of another type or out of the policy's bounds.
     """
-    found: dict[str, dict[str, Any]] = {}
+    found: PolicyParameters = {}
     for name, values in given.items():
         if name not in policies:
             replayed = ", ".join(policies)

@@ -11,6 +11,7 @@ from django.db.models import F
 from planner.models import Job, Replay, ReplayCell
 from planner.services.jobs import jobs
 from planner.simulation.ladder import next_load
+from planner.simulation.options import ReplayParameters
 
 
 def add_round(row: Replay, job: Job) -> bool:
@@ -19,15 +20,15 @@ def add_round(row: Replay, job: Job) -> bool:
     Each policy gets one load, the same for all of its seeds, from the mean p99 over them. It follows from figures
     that are equal however many workers there were, so the added loads are equal too.
     """
-    if row.refine_rounds >= row.parameters.get("refine", 0):
+    chosen = ReplayParameters.from_json(row.parameters)
+    if row.refine_rounds >= chosen.refine:
         return False
     p99 = _p99(row)
     added: dict[str, float] = {}
     for policy in row.policies:
         # fsum: the same mean in whatever order the rows come.
         means = {load: math.fsum(seeds.values()) / len(seeds) for load, seeds in p99[policy].items()}
-        extend = bool(row.parameters.get("extend"))
-        load = next_load(list(means), list(means.values()), row.slo_p99_s, extend=extend)
+        load = next_load(list(means), list(means.values()), row.slo_p99_s, extend=chosen.extend)
         if load is not None:
             added[policy] = load
     if not added:

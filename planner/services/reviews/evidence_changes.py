@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner import checklist
 from planner.digests import digest
 from planner.errors import Conflict
 from planner.models import GateEvaluation, Plan
+from planner.records import JsonObject
 from planner.services.gate import evaluations
 from planner.services.gate.evidence import collect_evidence
 from planner.services.gate.preload import Preloaded
@@ -33,10 +32,10 @@ _FOLLOWS = {"blast_radius": ("incumbent",), "envelope": ("policy", "replay"), "i
 
 def changed_since(plan: Plan, evaluation: GateEvaluation) -> list[str]:
     """What is not any more as it was judged, in words; empty while the evidence is still true."""
-    return _changed(collect_evidence(plan), evaluation)
+    return _changed(collect_evidence(plan).document, evaluation)
 
 
-def _changed(evidence: dict[str, Any], evaluation: GateEvaluation) -> list[str]:
+def _changed(evidence: JsonObject, evaluation: GateEvaluation) -> list[str]:
     if digest(evidence) == evaluation.evidence_digest:
         return []
     if evaluation.evidence.get("format") != evidence["format"]:
@@ -49,11 +48,11 @@ def _changed(evidence: dict[str, Any], evaluation: GateEvaluation) -> list[str]:
     return [_told(name, evidence, then) for name in told]
 
 
-def _without_incumbent(evidence: dict[str, Any]) -> dict[str, Any]:
+def _without_incumbent(evidence: JsonObject) -> JsonObject:
     return {**(evidence.get("replay") or {}), "incumbent": None}
 
 
-def _told(name: str, now: dict[str, Any], then: dict[str, Any]) -> str:
+def _told(name: str, now: JsonObject, then: JsonObject) -> str:
     """A part of the evidence in words; of the policy which values, so that nobody has to look for them."""
     words = _WORDS.get(name, name)
     if name != "policy" or not then.get(name):
@@ -80,13 +79,13 @@ def current_evaluation(plan: Plan, stored: Preloaded) -> GateEvaluation:
         open_items = [str(item) for item in evaluation.items.exclude(verdict=checklist.PASS).filter(waived=False)]
         raise Conflict(f"the checklist does not pass: {'; '.join(open_items)}", code="gate-not-passed")
     evidence = collect_evidence(plan, stored)
-    if evaluation.evidence.get("format") != evidence["format"]:
+    if evaluation.evidence.get("format") != evidence.format:
         raise Conflict(
             "the checklist was evaluated by an older version of the console, which looked at less; somebody who may "
             "plan has to evaluate it again",
             code="evidence-stale",
         )
-    if changed := _changed(evidence, evaluation):
+    if changed := _changed(evidence.document, evaluation):
         raise Conflict(
             f"the evidence changed since it was judged ({', '.join(changed)}); somebody who may plan has to evaluate "
             "the checklist again",

@@ -31,7 +31,7 @@ def _submit(acting_user: User, plan: Plan, expected_version: int | None, stored:
     evaluation = current_evaluation(plan, stored)
     if plan.state == Plan.State.APPROVED and count_approvals(plan, evaluation) >= plan.fleet.min_approvals:
         raise Conflict(f"{plan} is approved on this very evidence already")
-    if acting_user.get_username() in {w["granted_by"] for w in waivers_in_force(plan)}:
+    if acting_user.get_username() in {waiver.granted_by for waiver in waivers_in_force(plan)}:
         raise NotAllowed(
             "You granted a waiver of this plan; somebody else must submit it, for you are its second person.",
             code="second-person",

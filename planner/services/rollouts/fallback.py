@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
 from planner.models import Fleet, Plan, Rollout
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 from planner.services.base.locking import lock
@@ -45,7 +44,7 @@ def fall_back(*, acting_user: User | None, fleet: Fleet, reason: str = "", syste
     if active.plan_id != flat.pk:
         end(active, Rollout.State.ROLLED_BACK, why)
         active = _flat_rollout(fleet, flat, acting_user, incumbent=active.plan)
-    after: dict[str, Any] = {"live": [audit_facts(active)]}
+    after: JsonObject = {"live": [audit_facts(active)]}
     if routed:
         publish(fleet)
         after["table_version"] = fleet.table_version

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from planner.errors import Conflict, Invalid
 from planner.models import BreakGlass, Fleet, Rollout, RolloutState, RolloutStep
+from planner.records import JsonObject, Record
 from planner.selectors.access import break_glass
 from planner.selectors.access.rights import open_break_glass_of
 from planner.selectors.rollouts import queries as rollout_state
@@ -48,7 +49,7 @@ class Passage:
         self._passed += names
 
     @property
-    def marks(self) -> dict[str, Any]:
+    def marks(self) -> JsonObject:
         """For the audit event: nothing, or the emergency and what was passed by it."""
         if self.emergency is None or not self._passed:
             return {}
@@ -116,6 +117,15 @@ def active_of(fleet: Fleet) -> Rollout:
     return fleet.rollouts.select_for_update(no_key=True).get(state=Rollout.State.ACTIVE)
 
 
-def audit_facts(rollout: Rollout) -> dict[str, Any]:
-    """What an audit event says of a rollout."""
-    return {"plan": rollout.plan.number, "state": rollout.state, "weight": rollout.weight}
+@dataclass(frozen=True)
+class RolloutFacts(Record):
+    """What an audit event records of a rollout: number of the plan, state, and its share of keys."""
+
+    plan: int
+    state: str
+    weight: float
+
+
+def audit_facts(rollout: Rollout) -> JsonObject:
+    """The facts of a rollout as an audit event stores them."""
+    return RolloutFacts(rollout.plan.number, rollout.state, rollout.weight).to_json()

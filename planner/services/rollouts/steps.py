@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
 from planner.errors import Conflict
 from planner.models import Fleet, GateEvaluation, Plan, Rollout
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.selectors.rollouts.queries import next_weight, step_number
 from planner.services.audit.events import record_event
@@ -117,7 +116,7 @@ def _promote(
     return rollout
 
 
-def _standing(rollout: Rollout) -> dict[str, Any]:
+def _standing(rollout: Rollout) -> JsonObject:
     return {**audit_facts(rollout), "step": step_number(rollout)}
 
 
@@ -138,8 +137,8 @@ def _published(
     evaluation: GateEvaluation,
     *,
     acting_user: User | None,
-    before: dict[str, Any],
-    marks: dict[str, Any],
+    before: JsonObject,
+    marks: JsonObject,
     reason: str = "",
     system: str = "monitor",
 ) -> None:
@@ -196,8 +195,8 @@ def _written_down(
     fleet: Fleet,
     rollout: Rollout,
     acting_user: User,
-    before: dict[str, Any],
-    after: dict[str, Any],
+    before: JsonObject,
+    after: JsonObject,
     reason: str = "",
 ) -> None:
     record_event(

@@ -10,6 +10,7 @@ from typing import Any
 from planner.analysis.latency import LatencySketch, merge
 from planner.errors import Invalid
 from planner.models import Fleet, Publication
+from planner.records import JsonObject
 
 SHORTEST_S, LONGEST_S = 1.0, 3_600.0
 # How far ahead of ours a router's clock may be, and how old a window may be: older ones are not kept.
@@ -34,7 +35,7 @@ class DestinationFigures:
     errors: int
     latency: LatencySketch
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return what is kept of it: the latency as two percentiles, for the sketch of the arm is kept whole."""
         quantiles = {f"p{q}_s": self.latency.quantile(q / 100) if self.latency.n else None for q in (50, 99)}
         return {"index": self.index, **{name: getattr(self, name) for name in COUNTED}, **quantiles}
@@ -57,7 +58,7 @@ class ArmFigures:
         """Of all destinations together."""
         return merge(d.latency for d in self.destinations)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the figures of the arm as they are kept."""
         return {
             "prompt_tokens": self.total("prompt_tokens"),
@@ -79,7 +80,7 @@ class Window:
     arms: tuple[ArmFigures, ...]
     keys: Mapping[str, int] | None
 
-    def canonical(self) -> dict[str, Any]:
+    def canonical(self) -> JsonObject:
         """The same for the same report, in whatever order and form it came: its digest tells a repeat."""
         return {
             "source": self.source,
@@ -97,7 +98,7 @@ class Window:
             "keys": None if self.keys is None else dict(self.keys),
         }
 
-    def key_figures(self) -> dict[str, Any]:
+    def key_figures(self) -> JsonObject:
         """The keys that are kept, and counts of all: of what was left out nobody shall think that it was not there."""
         if self.keys is None:
             return {}

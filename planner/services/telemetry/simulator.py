@@ -13,7 +13,6 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import structlog
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from planner import artifacts
 from planner.analysis.latency import LatencySketch
 from planner.models import Destination, DriftCheck, Fleet, Plan, Publication, Rollout, TelemetryWindow, Workload
+from planner.records import JsonObject
 from planner.routing import RoutingTable
 from planner.services.base.locking import SIMULATOR_SPACE, held
 from planner.services.fleets.engines import engine_of
@@ -156,7 +156,7 @@ def _play(fleet: Fleet, workload: Workload, stretches: list[Stretch], begin: dt.
 
 def _absent(places: Sequence[Destination]) -> list[Fault]:
     """Destinations that take nothing, from the start: when they were set so is not looked up."""
-    kinds: dict[str, Any] = {Destination.State.DOWN.value: "down", Destination.State.DRAINING.value: "drain"}
+    kinds: JsonObject = {Destination.State.DOWN.value: "down", Destination.State.DRAINING.value: "drain"}
     return [Fault(kinds[place.state], at, 0.0) for at, place in enumerate(places) if place.state in kinds]
 
 
@@ -205,7 +205,7 @@ def _parts(
 
 def _report(
     fleet: Fleet, played: Played, publication: Publication, begin: dt.datetime, since: dt.datetime, until: dt.datetime
-) -> dict[str, Any]:
+) -> JsonObject:
     """What a router would report of the requests that arrived in a part of the window."""
     result = played.result
     at = result.arrival_s
@@ -229,7 +229,7 @@ def _report(
     }
 
 
-def _destinations(result: ReplayResult, mine: NDArray[np.bool_]) -> list[dict[str, Any]]:
+def _destinations(result: ReplayResult, mine: NDArray[np.bool_]) -> list[JsonObject]:
     """Figures of each destination; requests that no cache holds failed at the first one."""
     where = np.where(result.served, result.destination, 0)
     rows = []

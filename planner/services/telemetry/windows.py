@@ -25,6 +25,7 @@ from planner.context import current_origin
 from planner.digests import digest
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import DriftCheck, Fleet, TelemetrySource, TelemetryWindow
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 from planner.services.base.locking import JUDGING_SPACE, TELEMETRY_SPACE
@@ -44,7 +45,7 @@ class Recorded:
     late: bool
     dropped_keys: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """As the endpoint answers."""
         ids = [window.pk for window in self.windows]
         return {

@@ -12,7 +12,6 @@ import datetime as dt
 import hmac
 import json
 import time
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
@@ -20,6 +19,7 @@ from django.utils import timezone
 
 from planner.errors import Refused
 from planner.models import AuditEvent, AuditLink, Webhook, WebhookDelivery
+from planner.records import JsonObject
 from planner.services.audit.events import ACTIONS
 from planner.services.base import locking
 from planner.services.webhooks import http
@@ -107,7 +107,7 @@ def _send(delivery: WebhookDelivery) -> bool:
     except Refused as refusal:
         answer = http.Answer(None, refusal.message[: http.KEPT_BYTES], 0.0)
     now = timezone.now()
-    values: dict[str, Any] = {"status": answer.status, "answer": answer.text, "took_s": answer.took_s}
+    values: JsonObject = {"status": answer.status, "answer": answer.text, "took_s": answer.took_s}
     if answer.good:
         values |= {"state": WebhookDelivery.State.DELIVERED, "delivered_at": now, "next_attempt_at": None}
     elif delivery.attempts > len(PAUSES_S):
@@ -132,7 +132,7 @@ def signed(delivery: WebhookDelivery, at: int) -> tuple[bytes, dict[str, str]]:
     }
 
 
-def document(delivery: WebhookDelivery) -> dict[str, Any]:
+def document(delivery: WebhookDelivery) -> JsonObject:
     """The event as JSON (`cacheroute.event/1`)."""
     event = delivery.event
     return {
@@ -160,7 +160,7 @@ def sentence(event: AuditEvent) -> str:
     return f"{event.actor_name} {what}: {event.subject_label}{where}"
 
 
-def slack(event: AuditEvent) -> dict[str, Any]:
+def slack(event: AuditEvent) -> JsonObject:
     """What Slack's incoming webhooks, and those that speak like them, take."""
     text = _escaped(sentence(event))
     section = f"*{text}*"

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 from cryptography.fernet import Fernet, InvalidToken
@@ -18,6 +17,7 @@ from django.utils import timezone
 
 from planner.errors import Conflict, Invalid
 from planner.models import AuditLink, Fleet, Webhook, WebhookDelivery
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit import events as audit
 from planner.services.audit.events import record_event
@@ -90,7 +90,7 @@ def create_webhook(
     return row, secret
 
 
-def _facts(row: Webhook) -> dict[str, Any]:
+def _facts(row: Webhook) -> JsonObject:
     """For the trail, which many read for ever: of the address only the host, for its path may be a credential."""
     parts = urlsplit(row.url)
     where = {"host": f"{parts.scheme}://{parts.hostname}", "url_sha256": hashlib.sha256(row.url.encode()).hexdigest()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import asdict
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -17,6 +17,7 @@ from planner.analysis import rate_shape
 from planner.errors import Conflict, Invalid
 from planner.ingest import ImportedWorkload, read_workload
 from planner.models import Fleet, Workload
+from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 
@@ -124,7 +125,7 @@ def _free_name(fleet: Fleet, source_name: str) -> str:
     return next(f"{base}-{n}" for n in range(2, len(taken) + 3) if f"{base}-{n}" not in taken)
 
 
-def _summary(workload: Workload) -> dict[str, Any]:
+def _summary(workload: Workload) -> JsonObject:
     return {
         "format": workload.format,
         "keys": workload.key_count,

@@ -12,10 +12,11 @@ from planner import artifacts
 from planner.models import Artifact, Workload
 from planner.services.base.memo import Memo
 from planner.simulation import Blocks, Trace, retime, synthetic
+from planner.simulation.options import SyntheticRequests
 from planner.simulation.synthetic import Lengths
 
 # Requests that a process keeps, and how long after they were last asked for. 5,000,000 made ones take 0.6 GB.
-MOST_BYTES = 768 * 2**20
+MAX_BYTES = 768 * 2**20
 IDLE_S = 30.0
 # Requests that are made between two looks at whether they are wanted: about a quarter of a second.
 PART = 500_000
@@ -26,15 +27,15 @@ SYNTHETIC_REQUESTS = 20_000
 SYNTHETIC_ACTIVE_KEYS = 512
 SYNTHETIC_SEED = 1
 # Chat-like lengths: answers of about 50 tokens leave room under a p99 SLO of a few seconds at 10 ms a token.
-SYNTHETIC_LENGTHS: dict[str, Any] = {
+SYNTHETIC_LENGTHS: dict[str, Lengths] = {
     "prefix_tokens": Lengths(3_000, 0.4, 512, 16_384),
     "suffix_tokens": Lengths(250, 0.6, 16, 2_048),
     "output_tokens": Lengths(48, 0.5, 1, 400),
 }
 
 
-def synthetic_settings(workload: Workload, requests: int | None = None) -> dict[str, Any] | None:
-    """How the requests of a workload without a trace are made; None when it has one. JSON-able.
+def synthetic_settings(workload: Workload, requests: int | None = None) -> SyntheticRequests | None:
+    """How the requests of a workload without a trace are made; None when it has one.
 
     Raises
     ------
@@ -53,37 +54,43 @@ def synthetic_settings(workload: Workload, requests: int | None = None) -> dict[
         median = min(float(np.average(prefix_tokens, weights=rates)), 1_000_000.0)
         sigma, low = lengths["prefix_tokens"].sigma, min(512, max(1, int(median)))
         lengths["prefix_tokens"] = Lengths(max(1.0, median), sigma, low, max(16_384, int(8 * median)))
-    return {
-        "requests": requests or SYNTHETIC_REQUESTS,
-        "active_keys": min(SYNTHETIC_ACTIVE_KEYS, positive),
-        "load_rps": float(rates.sum()),
-        "seed": SYNTHETIC_SEED,
-        **{name: list(value) for name, value in lengths.items()},
-    }
+    return SyntheticRequests(
+        requests=requests or SYNTHETIC_REQUESTS,
+        active_keys=min(SYNTHETIC_ACTIVE_KEYS, positive),
+        load_rps=float(rates.sum()),
+        seed=SYNTHETIC_SEED,
+        prefix_tokens=_lengths_option(lengths["prefix_tokens"]),
+        suffix_tokens=_lengths_option(lengths["suffix_tokens"]),
+        output_tokens=_lengths_option(lengths["output_tokens"]),
+    )
+
+
+def _lengths_option(lengths: Lengths) -> tuple[float, float, int, int]:
+    return lengths.median, lengths.sigma, lengths.low, lengths.high
 
 
 def trace_of(
     workload: Workload,
-    settings: dict[str, Any] | None,
+    settings: SyntheticRequests | None,
     *,
     requests: int | None = None,
-    go_on: Callable[[], None] = lambda: None,
+    checkpoint: Callable[[], None] = lambda: None,
 ) -> Trace:
     """The first `requests` requests of the workload's trace, or those that `synthetic_settings` describe.
 
-    Kept in the process for a while. ``go_on`` is called between steps of less than a second each at 5,000,000
+    Kept in the process for a while. ``checkpoint`` is called between steps of less than a second each at 5,000,000
     requests; what it raises ends the work.
     """
-    return _requests_of(_key(workload, settings, requests), go_on)
+    return _requests_of(_key(workload, settings, requests), checkpoint)
 
 
 def retimed(
     workload: Workload,
-    settings: dict[str, Any] | None,
+    settings: SyntheticRequests | None,
     load_rps: float,
     *,
     requests: int | None = None,
-    go_on: Callable[[], None] = lambda: None,
+    checkpoint: Callable[[], None] = lambda: None,
     **arrivals: Any,
 ) -> Trace:
     """`trace_of` at another load, with the arguments of `simulation.retime`, ready to be replayed.
@@ -93,18 +100,18 @@ def retimed(
     source = _key(workload, settings, requests)
 
     def make() -> Trace:
-        trace = _requests_of(source, go_on)
-        go_on()
+        trace = _requests_of(source, checkpoint)
+        checkpoint()
         trace = retime(trace, load_rps, **arrivals)
-        go_on()
+        checkpoint()
         _ = trace.chains  # found here, where a cancel is heard before and after
-        go_on()
+        checkpoint()
         return trace
 
-    return _retimed.get((source, load_rps, tuple(sorted(arrivals.items()))), make, go_on)
+    return _retimed.get((source, load_rps, tuple(sorted(arrivals.items()))), make, checkpoint)
 
 
-def let_go() -> None:
+def release() -> None:
     """Keep nothing: whoever needed it does not want it any more."""
     _retimed.drop()
     _sources.drop()
@@ -125,18 +132,17 @@ class _Source(NamedTuple):
     """What requests come from: a trace and how many of it, or rates and how requests are made of them."""
 
     digest: str
-    made: tuple[tuple[str, Any], ...] | None
+    made: SyntheticRequests | None
     requests: int | None
 
 
-def _key(workload: Workload, settings: dict[str, Any] | None, requests: int | None) -> _Source:
+def _key(workload: Workload, settings: SyntheticRequests | None, requests: int | None) -> _Source:
     """Equal for equal requests: of those that are made the settings say how many, and no trace has more than all."""
     if workload.trace is not None:
         whole = requests is None or requests >= workload.request_count
         return _Source(workload.trace.digest, None, None if whole else requests)
     assert settings is not None  # synthetic_settings gave them
-    made = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in sorted(settings.items()))
-    return _Source(workload.rates.digest, made, None)
+    return _Source(workload.rates.digest, settings, None)
 
 
 def _bytes_of(trace: Trace) -> int:
@@ -145,22 +151,32 @@ def _bytes_of(trace: Trace) -> int:
     return sum(array.nbytes for array in own) + 24 * len(trace)
 
 
-_sources: Memo[Trace] = Memo(MOST_BYTES, _bytes_of, IDLE_S)
+_sources: Memo[Trace] = Memo(MAX_BYTES, _bytes_of, IDLE_S)
 # The newest only: it shares everything but its arrivals with its source.
 _retimed: Memo[Trace] = Memo(0, _bytes_of, IDLE_S)
 
 
-def _requests_of(source: _Source, go_on: Callable[[], None]) -> Trace:
+def _requests_of(source: _Source, checkpoint: Callable[[], None]) -> Trace:
     def make() -> Trace:
         artifact = Artifact.objects.get(digest=source.digest)
         if source.made is None:
-            return first(artifacts.load_trace(artifact, go_on), source.requests)
+            return first(artifacts.load_trace(artifact, checkpoint), source.requests)
         rates = artifacts.load_rate_vector(artifact)
-        go_on()
-        options: dict[str, Any] = {k: Lengths(*v) if isinstance(v, tuple) else v for k, v in source.made}
-        return made_of(rates, **options, go_on=go_on)
+        checkpoint()
+        made = source.made
+        return made_of(
+            rates,
+            requests=made.requests,
+            active_keys=made.active_keys,
+            load_rps=made.load_rps,
+            seed=made.seed,
+            prefix_tokens=Lengths(*made.prefix_tokens),
+            suffix_tokens=Lengths(*made.suffix_tokens),
+            output_tokens=Lengths(*made.output_tokens),
+            checkpoint=checkpoint,
+        )
 
-    return _sources.get(source, make, go_on)
+    return _sources.get(source, make, checkpoint)
 
 
 def made_of(
@@ -174,7 +190,7 @@ def made_of(
     output_tokens: Lengths,
     seed: int,
     block_tokens: int = 512,
-    go_on: Callable[[], None] = lambda: None,
+    checkpoint: Callable[[], None] = lambda: None,
 ) -> Trace:
     """`synthetic_trace` of the same arguments, bit for bit, made part by part so that a cancel is heard meanwhile."""
     active, chance = synthetic._active(rates, active_keys)
@@ -189,10 +205,10 @@ def made_of(
         arrival_s[part] = streams[1].standard_exponential(n)
         prompt[part] = prefix[drawn[part]] + synthetic._draw(suffix_tokens, n, streams[3])
         output[part] = synthetic._draw(output_tokens, n, streams[4])
-        go_on()
+        checkpoint()
     np.cumsum(arrival_s, out=arrival_s)
     arrival_s /= load_rps
-    go_on()
+    checkpoint()
     shared = prefix // block_tokens
     offsets = np.concatenate(([0], np.cumsum(-(-prompt // block_tokens))))
     # The blocks of all keys, and last the first that is a request's own.
@@ -203,9 +219,9 @@ def made_of(
         synthetic._fill(ids, rows, drawn[part], shared, numbers)
         own = np.maximum(np.diff(rows) - shared[drawn[part]], 0)
         numbers[-1] += own.sum()
-        go_on()
+        checkpoint()
     key = active[drawn]
-    go_on()
+    checkpoint()
     return Trace(
         arrival_s=arrival_s,
         key=key,

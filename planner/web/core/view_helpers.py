@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -41,14 +41,14 @@ def find_plan(slug: str, number: int) -> Plan:
 
 
 def fleet_render(
-    request: HttpRequest, template: str, fleet: Fleet, context: dict[str, Any] | None = None, status: int = 200
+    request: HttpRequest, template: str, fleet: Fleet, context: Mapping[str, object] | None = None, status: int = 200
 ) -> HttpResponse:
     """A page of a fleet: its header (what is live, fall back) stands on top."""
     head = header(fleet)
     # Only the monitor's own fallback is followed by a rest.
-    resting = head["only_flat"] and head["arms"][0]["rollout"].started_by_id is None
-    head["cooling_until"] = cooling_down_until(fleet) if resting else None
-    return render(request, template, {**head, **(context or {})}, status=status)
+    resting = head.only_flat and head.arms[0].rollout.started_by_id is None
+    cooling = {"cooling_until": cooling_down_until(fleet) if resting else None}
+    return render(request, template, {**vars(head), **cooling, **(context or {})}, status=status)
 
 
 def text(request: HttpRequest, name: str, most: int = 4_000) -> str:

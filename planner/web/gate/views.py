@@ -50,5 +50,5 @@ def evidence(request: HttpRequest, slug: str, number: int, pk: int) -> HttpRespo
     over = found.state not in JUDGED
     changed = [] if over or latest is None else changed_since(found, evaluation)
     # The way back stands on top of this page too; all below it is as it was.
-    context |= {**header(found.fleet), "is_over": over, "changed": changed}
+    context |= {**vars(header(found.fleet)), "is_over": over, "changed": changed}
     return render(request, "gate/evidence.html", context)

@@ -76,10 +76,11 @@ def plan(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 def _page(request: HttpRequest, found: Plan, replay_form: ReplayForm, status: int = 200) -> HttpResponse:
     asked = request.GET.get("replay", "")
     shown = int(asked) if asked.isdecimal() and len(asked) < 10 else None
-    user, context = person(request), {**plan_page(found, shown), "replay_form": replay_form}
-    context |= {**_may(user, found), **may_review(user, found, context["evaluation"])}
-    if found.state in JUDGED and context["evaluation"] is not None:
-        context["changed_since"] = changed_since(found, context["evaluation"])
+    user, page = person(request), plan_page(found, shown)
+    context = {**page.context, "replay_form": replay_form, **_may(user, found)}
+    context |= may_review(user, found, page.evaluation)
+    if found.state in JUDGED and page.evaluation is not None:
+        context["changed_since"] = changed_since(found, page.evaluation)
     return fleet_render(request, "plans/plan.html", found.fleet, context, status)
 
 
@@ -100,9 +101,9 @@ def _may(user: Any, found: Plan) -> dict[str, bool]:
 def plan_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
     """How far the plan's job is. When it ends, or the plan left the state that the page shows, the page loads anew."""
     shown = progress(get_object_or_404(Plan.objects.select_related("fleet"), fleet__slug=slug, number=number))
-    response = render(request, "plans/progress.html", {**shown, "fleet": shown["plan"].fleet})
-    state = shown["plan"].state
-    if not shown["open"] or request.GET.get("state", state) != state:
+    response = render(request, "plans/progress.html", {**vars(shown), "fleet": shown.plan.fleet})
+    state = shown.plan.state
+    if not shown.open or request.GET.get("state", state) != state:
         response["HX-Refresh"] = "true"
     return response
 

@@ -70,7 +70,7 @@ def check(found, new, old, content):
 
 def test_against_flat_lb_every_admitted_key_becomes_warm_somewhere(cast, fleet):
     plan = built(cast, fleet)
-    found = blast_radius(plan)
+    found = blast_radius(plan).to_json()
     assert found["against"] == 0
     assert found["keys_gained"] == plan.summary["admitted"] > 0
     assert found["rate_moved"] == pytest.approx(plan.summary["admitted_share"])
@@ -80,10 +80,10 @@ def test_against_flat_lb_every_admitted_key_becomes_warm_somewhere(cast, fleet):
 
 def test_against_another_plan_keys_are_gained_lost_and_moved(cast, fleet):
     old, new = built(cast, fleet), built(cast, fleet, OTHER)
-    found = blast_radius(new, against=old)
+    found = blast_radius(new, against=old).to_json()
     assert min(found["keys_gained"], found["keys_gone"], found["rate_moved"]) > 0
     check(found, table_of(new), table_of(old), OTHER)
-    check(blast_radius(old, against=new), table_of(old), table_of(new), RATES)
+    check(blast_radius(old, against=new).to_json(), table_of(old), table_of(new), RATES)
 
 
 def test_destinations_are_compared_by_the_fleets_index_not_by_position(cast, fleet):
@@ -91,12 +91,12 @@ def test_destinations_are_compared_by_the_fleets_index_not_by_position(cast, fle
     fleet.destinations.filter(index=0).update(state="down")
     new = make.built_plan(cast, fleet, workload=old.workload, calibration=old.calibration)
     assert new.parameters["destinations"] == [1, 2, 3]
-    check(blast_radius(new, against=old), table_of(new), table_of(old), RATES)
+    check(blast_radius(new, against=old).to_json(), table_of(new), table_of(old), RATES)
 
 
 def test_falling_back_loses_every_warm_key_and_starts_nothing_cold(cast, fleet):
     plan = built(cast, fleet)
-    found = blast_radius(fleet.plans.get(kind=Plan.Kind.FLAT), against=plan)
+    found = blast_radius(fleet.plans.get(kind=Plan.Kind.FLAT), against=plan).to_json()
     assert found["keys_lost"] == plan.summary["admitted"]
     assert (found["keys_gained"], found["rewarm_tokens"], found["dip"]["cold_share"]) == (0, 0, 0.0)
 
@@ -104,14 +104,14 @@ def test_falling_back_loses_every_warm_key_and_starts_nothing_cold(cast, fleet):
 def test_a_plan_against_itself_touches_nothing(cast, fleet):
     plan = built(cast, fleet)
     for one in (plan, fleet.plans.get(kind=Plan.Kind.FLAT)):
-        found = blast_radius(one, against=one)
+        found = blast_radius(one, against=one).to_json()
         assert (found["rate_moved"], found["keys_gained"], found["dip"]["half_s"]) == (0.0, 0, 0.0)
 
 
 def test_without_prefix_lengths_the_tokens_are_not_known(cast, fleet):
     make.make_calibration(cast, fleet)
     plan = make.built_plan(cast, fleet, workload=make.import_rates(cast, fleet, "key,rate\na,1\nb,2\n"))
-    found = blast_radius(plan)
+    found = blast_radius(plan).to_json()
     assert found["rewarm_tokens"] is None
     assert (found["tenants"], found["tenant_count"], found["keys_gained"]) == ([], 0, 2)
 
@@ -119,7 +119,7 @@ def test_without_prefix_lengths_the_tokens_are_not_known(cast, fleet):
 def test_a_plan_without_a_table_is_refused_and_not_taken_for_flat_lb(cast, fleet):
     plan, _ = make.order_plan(cast, fleet)
     with pytest.raises(Conflict) as refusal:
-        blast_radius(plan)
+        blast_radius(plan).to_json()
     assert refusal.value.code == "not-built"
 
 
@@ -128,11 +128,11 @@ def test_a_table_that_is_lost_is_said(cast, fleet):
     artifacts._table_of.cache_clear()
     default_storage.delete(plan.table.path)
     with pytest.raises(ArtifactLost):
-        blast_radius(plan)
+        blast_radius(plan).to_json()
 
 
 def test_the_second_look_reads_no_artifact(cast, fleet, django_assert_num_queries):
     plan = built(cast, fleet)
-    first = blast_radius(plan)
+    first = blast_radius(plan).to_json()
     with django_assert_num_queries(1):  # which plan is active
-        assert blast_radius(plan) == first
+        assert blast_radius(plan).to_json() == first

@@ -57,9 +57,9 @@ def test_a_what_if_and_a_fleet_on_flat_lb_have_no_other_plan_beside(cast, fleet)
     bring_live(cast, plan)
     other = make.built_plan(cast, fleet)
     fault = [{"kind": "drain", "destination": "d1", "start": 0.5}]
-    assert check_options(other, **make.REPLAY, faults=fault)["also"] == []
+    assert check_options(other, **make.REPLAY, faults=fault).to_json()["also"] == []
     # Named by hand it stands there once.
-    also = check_options(other, **make.REPLAY, also=[plan.number])["also"]
+    also = check_options(other, **make.REPLAY, also=[plan.number]).to_json()["also"]
     assert [row["plan"] for row in also] == [plan.number]
 
 
@@ -94,7 +94,7 @@ def test_a_live_plan_for_other_destinations_cannot_be_compared_and_falling_back_
 def test_a_live_plan_none_of_whose_keys_are_known_is_left_out_and_missing(cast, fleet, live):
     rates = make.import_rates(cast, fleet, "key,rate\n" + "".join(f"other-{n},1\n" for n in range(8)))
     plan = make.built_plan(cast, fleet, workload=rates)
-    chosen = check_options(plan, **make.REPLAY)
+    chosen = check_options(plan, **make.REPLAY).to_json()
     assert (chosen["also"], chosen["policies"]) == ([], ["flat-lb", "cacheroute", "sticky"])
 
 
@@ -106,8 +106,8 @@ def test_becoming_active_changes_nothing_of_the_evidence_that_a_plan_was_approve
     evaluation = make.evaluation_of(plan)
     approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation.evidence_digest)
     bring_live(cast, plan)
-    assert collect_evidence(plan)["incumbent"]["plan"] == live.number
-    assert collect_evidence(plan)["replan"]["incumbent_is_live"] is True
+    assert collect_evidence(plan).document["incumbent"]["plan"] == live.number
+    assert collect_evidence(plan).document["replan"]["incumbent_is_live"] is True
     assert changed_since(plan, evaluation) == []
 
 

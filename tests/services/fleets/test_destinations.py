@@ -8,7 +8,7 @@ from planner.checklist import FAIL, PASS
 from planner.errors import Conflict, Invalid, NotAllowed, StaleVersion
 from planner.models import AuditEvent, Destination, Plan
 from planner.selectors.fleets.routing_tables import routing_table
-from planner.services.fleets import fleets
+from planner.services.fleets import destinations, fleets
 from planner.services.fleets.destinations import add_destinations, change_destination
 from planner.services.gate.evidence import collect_evidence
 from planner.services.replays.options import check_options
@@ -176,7 +176,7 @@ def test_a_name_that_the_fleet_has_is_taken(cast, fleet):
 
 
 def test_a_fleet_takes_only_so_many_destinations_in_all(cast, fleet, monkeypatch):
-    monkeypatch.setattr(fleets, "MAX_DESTINATIONS", make.DESTINATIONS + 1)
+    monkeypatch.setattr(destinations, "MAX_DESTINATIONS", make.DESTINATIONS + 1)
     with pytest.raises(Invalid, match="at most 5 destinations"):
         add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW, ("d5", NEW[1])])
     add_destinations(acting_user=cast.root, fleet=fleet, destinations=[NEW])
@@ -237,7 +237,7 @@ def test_a_destination_that_came_makes_an_approval_stale(cast, fleet):
 def test_a_plan_made_for_the_speeds_of_now_passes_that_item(cast, fleet):
     weigh(cast, fleet, 1, 2)
     plan = make.replayed_plan(cast, fleet)
-    evidence = collect_evidence(plan)
+    evidence = collect_evidence(plan).document
     assert evidence["capacity_up"] == evidence["plan"]["capacity"] == [1.0, 2.0, 1.0, 1.0]
     assert make.evaluation_of(plan).items.get(number=6).verdict == PASS
 
@@ -252,8 +252,8 @@ def test_loads_of_a_replay_go_by_the_speeds_unless_they_are_given(cast, fleet):
     equal = make.built_plan(cast, fleet)
     own = float(f"{equal.workload.total_rps:.3g}")
     # Of q_cap 8 times 4; and the workload's own rate, without which nothing would be shown of it.
-    assert check_options(equal)["loads_rps"] == sorted({12.8, 22.4, 32.0, own})
+    assert check_options(equal).to_json()["loads_rps"] == sorted({12.8, 22.4, 32.0, own})
     Destination.objects.filter(fleet=fleet, index=0).update(weight=7.0)
     faster = make.built_plan(cast, fleet)
-    assert check_options(faster)["loads_rps"] == sorted({32.0, 56.0, 80.0, own})
-    assert check_options(faster, loads_rps=[5.0])["loads_rps"] == [5.0]
+    assert check_options(faster).to_json()["loads_rps"] == sorted({32.0, 56.0, 80.0, own})
+    assert check_options(faster, loads_rps=[5.0]).to_json()["loads_rps"] == [5.0]

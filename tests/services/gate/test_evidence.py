@@ -58,7 +58,7 @@ def test_loads_that_bisection_added_are_part_of_the_evidence(cast, fleet):
 def test_runs_are_those_of_the_requests_that_there_are(cast, fleet):
     plan = make.built_plan(cast, fleet)
     row = make.run_replay(cast, plan, **{**SMALL, "requests": 20_000}, arrivals="bootstrap", run_length=150)
-    assert collect_evidence(row.plan)["replay"]["runs"] == 1_999 // 150  # the trace has 2,000
+    assert collect_evidence(row.plan).document["replay"]["runs"] == 1_999 // 150  # the trace has 2,000
 
 
 def test_a_plan_that_was_judged_in_the_older_format_has_to_be_judged_again(cast, fleet):

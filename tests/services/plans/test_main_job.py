@@ -118,7 +118,7 @@ def test_a_cell_runs_to_the_same_figures_again(cast, fleet):
     row = make.run_replay(cast, make.built_plan(cast, fleet))
     cell = row.cells.first()
     stored = cell.figures
-    again = figures_of(cell)
+    again = figures_of(cell).to_json()
     assert again == stored
 
 

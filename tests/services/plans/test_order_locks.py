@@ -232,11 +232,11 @@ def test_what_went_live_while_it_was_read_is_read_before_anything_moves(cast, fl
 @pytest.mark.django_db
 def test_a_fleet_that_changes_faster_than_it_is_read_is_told_so(cast, fleet):
     plan = make.replayed_plan(cast, fleet)
-    evaluations = plan.gate_evaluations.count()
+    before = plan.gate_evaluations.count()
     with pytest.raises(Busy):
         with_preloaded(
             plan.pk,
             lambda seen: evaluations.judge_plan(acting_user=cast.ada, plan=plan, stored=seen),
             reader=preload.read_table,  # never of what is live
         )
-    assert plan.gate_evaluations.count() == evaluations
+    assert plan.gate_evaluations.count() == before

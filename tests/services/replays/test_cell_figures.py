@@ -44,7 +44,7 @@ def result(trace, table):
 
 def figures(result, trace, *args, **kwargs):
     """The figures, having been through JSON, which refuses NaN."""
-    return json.loads(json.dumps(figures_of_result(result, trace, *args, **kwargs), allow_nan=False))
+    return json.loads(json.dumps(figures_of_result(result, trace, *args, **kwargs).to_json(), allow_nan=False))
 
 
 def test_the_summary_is_all_there_and_the_chain_is_of_the_measured_requests(result, trace, table):

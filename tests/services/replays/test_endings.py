@@ -82,7 +82,7 @@ def test_a_replay_whose_cells_are_all_in_is_not_closed_by_other_code(cast, fleet
     row, job = start(cast, plan)
     for cell in row.cells.all()[1:]:
         cells.run_cell(cell.pk)
-    figures = figures_of(row.cells.get(state="queued"))
+    figures = figures_of(row.cells.get(state="queued")).to_json()
     # The last one was stored by a worker of the older code, which died before it closed the replay.
     row.cells.filter(state="queued").update(state="succeeded", figures=figures)
     started_by_older_code(row)
@@ -207,7 +207,7 @@ def test_evidence_that_cannot_be_collected_fails_the_replay_with_the_reason(cast
     plan = make.built_plan(cast, fleet)
     row, job = start(cast, plan)
     last = last_cell(row)
-    figures = {k: v for k, v in figures_of(last).items() if k != "active_keys"}
+    figures = {k: v for k, v in figures_of(last).to_json().items() if k != "active_keys"}
     row.cells.filter(pk=last.pk).update(state="succeeded", figures=figures)
     for cell in row.cells.filter(policy="cacheroute"):
         ReplayCell.objects.filter(pk=cell.pk).update(

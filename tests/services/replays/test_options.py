@@ -99,7 +99,7 @@ def test_an_option_that_cannot_be_used_is_named_by_its_pointer(cast, fleet, opti
 def test_faults_that_leave_somebody_to_serve_at_every_moment_are_taken(cast, fleet):
     plan = make.built_plan(cast, fleet)
     faults = [{"kind": "down", "destination": f"d{i}", "start": i / 4, "end": (i + 1) / 4} for i in range(4)]
-    chosen = check_options(plan, faults=faults)
+    chosen = check_options(plan, faults=faults).to_json()
     assert [(f["position"], f["start"], f["end"]) for f in chosen["faults"]] == [
         (0, 0.0, 0.25), (1, 0.25, 0.5), (2, 0.5, 0.75), (3, 0.75, 1.0)
     ]  # fmt: skip
@@ -108,7 +108,7 @@ def test_faults_that_leave_somebody_to_serve_at_every_moment_are_taken(cast, fle
 
 def test_parameters_are_stored_as_the_policy_has_them(cast, fleet):
     plan = make.built_plan(cast, fleet)
-    chosen = check_options(plan, policy_parameters={"sticky": {"vnodes": 80.0}, "flat-lb": {}})
+    chosen = check_options(plan, policy_parameters={"sticky": {"vnodes": 80.0}, "flat-lb": {}}).to_json()
     assert chosen["policy_parameters"] == {"sticky": {"vnodes": 80}}
     assert chosen["what_if"] == []
 
@@ -141,7 +141,7 @@ def test_keys_of_other_plans_that_are_unknown_are_counted_and_a_plan_without_any
     foreign = make.built_plan(cast, fleet, workload=make.import_rates(cast, fleet, "key,rate\nx,1\ny,2\n"))
     workload = make.make_workload(cast, fleet)
     plan = make.built_plan(cast, fleet, workload=workload)
-    chosen = check_options(plan, also=[partly.number], switch={"from_plan": partly.number, "at": 0.5})
+    chosen = check_options(plan, also=[partly.number], switch={"from_plan": partly.number, "at": 0.5}).to_json()
     for other in (chosen["also"][0], chosen["switch"]):
         assert (other["plan"], other["keys"], other["unknown"]) == (partly.number, 3, 1)
     for options, field in (
@@ -154,7 +154,7 @@ def test_keys_of_other_plans_that_are_unknown_are_counted_and_a_plan_without_any
         with pytest.raises(Invalid, match="none of the 2 keys") as refusal:
             make.order_plan(cast, fleet, workload=workload, replay=options)
         assert refusal.value.field == f"replay/{field}"
-    same = check_options(plan, also=[make.built_plan(cast, fleet, workload=workload).number])["also"][0]
+    same = check_options(plan, also=[make.built_plan(cast, fleet, workload=workload).number]).to_json()["also"][0]
     assert same["unknown"] == 0 < same["keys"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.analysis import paired_difference, t_interval
-from planner.services.replays.verdicts import FIGURES, PAIRED, verdict_of
+from planner.services.replays.verdicts import MEANS, PAIRED, verdict_of
 
 SLO = 3.5
 SEEDS = (1, 2, 3)
@@ -35,7 +35,7 @@ def judge(cells: dict[tuple[str, float, int], dict[str, Any]], policies: tuple[s
     rows = [SimpleNamespace(policy=p, load_rps=load, seed=s, figures=f) for (p, load, s), f in cells.items()]
     names = list(policies or dict.fromkeys(p for p, _, _ in cells))
     row = SimpleNamespace(policies=names, seeds=list(SEEDS), slo_p99_s=SLO, cells=Cells(rows))
-    return json.loads(json.dumps(verdict_of(row), allow_nan=False))
+    return json.loads(json.dumps(verdict_of(row).to_json(), allow_nan=False))
 
 
 def ladder(policy: str, p99: dict[float, float], **other: Any) -> dict[tuple[str, float, int], dict[str, Any]]:
@@ -69,7 +69,7 @@ def test_rows_from_before_tenants_and_chains_are_judged_without_them():
         "mean": pytest.approx(1.52),
         "half": pytest.approx(t_interval([1.51, 1.52, 1.53]).half_width),
     }
-    assert {name for name in FIGURES if row[name] is None} == {
+    assert {name for name in MEANS if row[name] is None} == {
         "throughput_rps", "available", "planned", "delivered", "delivered_planned", "jain_hit", "jain_p99",
         "worst_tenant_ratio",
     }  # fmt: skip

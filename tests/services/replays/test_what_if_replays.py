@@ -3,7 +3,7 @@
 import pytest
 
 from planner.models import AuditEvent, Plan, Replay
-from planner.selectors.replays.verdict_page import event_labels
+from planner.selectors.replays.verdict_page import ReplayVerdict, event_labels
 from planner.services.jobs.cancellation import cancel_job
 from planner.services.replays import cells
 from planner.services.replays import orders as replay_orders
@@ -46,14 +46,16 @@ def test_the_page_lists_what_happened_and_when_and_the_return_of_the_dead(client
     plan = make.built_plan(cast, fleet)
     slow = {"kind": "slow", "destination": "d2", "start": 0.3, "factor": 4}
     row = make.run_replay(cast, plan, **SMALL, faults=[FAULT, slow])
-    assert event_labels(row, "flat-lb") == ["d2 slow", "d1 down", "d1 back, cold"]
+    assert event_labels(ReplayVerdict(row), "flat-lb") == ["d2 slow", "d1 down", "d1 back, cold"]
     body = client.get(f"/fleets/{fleet.slug}/plans/{plan.number}/?replay={row.pk}").content.decode()
     assert (
         "d1 down from 40% of the arrivals’ span to 60%; d2 slow ×4 from 30% of the arrivals’ span to the end." in body
     )
     assert "d1 back, cold" in body
     to_the_end = {**FAULT, "end": 1.0}
-    assert event_labels(make.run_replay(cast, plan, **SMALL, faults=[to_the_end]), "flat-lb") == ["d1 down"]
+    assert event_labels(ReplayVerdict(make.run_replay(cast, plan, **SMALL, faults=[to_the_end])), "flat-lb") == [
+        "d1 down"
+    ]
 
 
 def test_times_of_faults_are_shares_of_the_arrivals_so_that_each_load_has_them_at_the_same_requests(cast, fleet):
@@ -135,9 +137,9 @@ def test_other_parameters_of_what_is_compared_make_a_replay_a_what_if(cast, flee
     for name in ("flat-lb", "cacheroute"):
         if known := known_parameters(name):
             parameter, value = next(iter(known.items()))
-            chosen = check_options(plan, policy_parameters={name: {parameter: value}})
+            chosen = check_options(plan, policy_parameters={name: {parameter: value}}).to_json()
             assert chosen["what_if"] == [f"other parameters of {name}"]
-    assert check_options(plan, policy_parameters={"sticky": {"vnodes": 9}})["what_if"] == []
+    assert check_options(plan, policy_parameters={"sticky": {"vnodes": 9}}).to_json()["what_if"] == []
 
 
 def test_a_cancelled_what_if_leaves_the_plan_as_it_is(cast, fleet):

@@ -239,7 +239,7 @@ def test_the_envelope_is_the_part_of_the_ladder_that_passes_without_a_gap(cast, 
     loads = replay.verdict["policies"]["cacheroute"]["loads"]
     loads[0]["p99_s"]["mean"] = 99.0  # the lowest load fails, the others pass
     replay.save()
-    assert collect_evidence(plan)["envelope"] is None
+    assert collect_evidence(plan).document["envelope"] is None
 
 
 @pytest.mark.django_db(transaction=True)

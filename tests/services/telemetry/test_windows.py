@@ -18,6 +18,8 @@ from planner.models import AuditEvent, DriftCheck, Fleet, TelemetryWindow
 from planner.selectors.access import rights
 from planner.services.access import roles
 from planner.services.access.break_glass import open_break_glass
+from planner.services.fleets.destinations import add_destinations
+from planner.services.rollouts.starts import start_rollout
 from planner.services.telemetry import windows
 from tests import factories as make
 from tests.traffic import arm_report, minute, window_report
@@ -74,7 +76,7 @@ def test_the_same_window_again_is_counted_once(cast, fleet):
 )
 def test_the_same_window_with_other_content_is_refused(cast, fleet, change):
     record(cast, fleet, window_report(fleet))
-    make.fleets.add_destinations(acting_user=cast.root, fleet=fleet, destinations=[("d9", "http://127.0.0.1:1")])
+    add_destinations(acting_user=cast.root, fleet=fleet, destinations=[("d9", "http://127.0.0.1:1")])
     change = {"arms": [arm_report(fleet, requests=1_201)]} if "arms" in change else change
     with pytest.raises(Conflict) as refused:
         record(cast, fleet, {**window_report(fleet), **change})
@@ -197,7 +199,7 @@ def test_a_clock_that_is_a_little_ahead_is_forgiven(cast, fleet):
 
 def test_both_arms_of_a_canary_go_to_their_plans(cast, fleet):
     plan = make.approved_plan(cast, fleet)
-    make.rollouts.start_rollout(acting_user=cast.linus, plan=plan)
+    start_rollout(acting_user=cast.linus, plan=plan)
     fleet = Fleet.objects.get(pk=fleet.pk)
     record(cast, fleet, window_report(fleet, arm_report(fleet, "canary"), arm_report(fleet, "incumbent")))
     rows = {row.arm: row.plan.number for row in TelemetryWindow.objects.select_related("plan")}

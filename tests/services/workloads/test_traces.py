@@ -27,9 +27,9 @@ class NotWantedError(Exception):
 
 @pytest.fixture(autouse=True)
 def nothing_held():
-    traces.let_go()
+    traces.release()
     yield
-    traces.let_go()
+    traces.release()
 
 
 @pytest.mark.parametrize("requests", [1, 700, 701, 2_500])
@@ -49,7 +49,7 @@ def test_a_cancel_is_heard_between_the_parts(monkeypatch):
     monkeypatch.setattr(traces, "PART", 100)
     asked = []
     options = {"requests": 1_000, "active_keys": 3, "load_rps": 1.0, "seed": 1, **traces.SYNTHETIC_LENGTHS}
-    traces.made_of(np.ones(3), **options, go_on=lambda: asked.append(1))
+    traces.made_of(np.ones(3), **options, checkpoint=lambda: asked.append(1))
     assert len(asked) == 22  # ten parts are drawn, and the blocks of ten are numbered
 
 
@@ -117,8 +117,8 @@ def test_the_first_of_many_requests_do_not_keep_the_rest(cast, fleet):
         assert (array if array.base is None else array.base).nbytes <= array.nbytes
 
 
-def values(most_bytes, idle_s=60.0):
-    return Memo(most_bytes, len, idle_s)
+def values(max_bytes, idle_s=60.0):
+    return Memo(max_bytes, len, idle_s)
 
 
 def test_values_are_bounded_by_their_bytes_and_the_newest_is_kept_whatever_its_size():

@@ -31,8 +31,8 @@ def test_the_page_says_the_verdict_the_figures_and_the_checklist(sign_in, cast: 
     evaluation = make.evaluation_of(replayed)
     verdict = replayed.replays.get().verdict
     assert f"it serves {verdict['capacity']['cacheroute']}".replace(">", "&gt;").replace("<", "&lt;") in body
-    assert [row["load"] for row in page.context["figures"]] == [load for load in verdict["loads_rps"] for _ in range(3)]
-    assert page.context["figures"][0]["p99_s"] == verdict["policies"]["cacheroute"]["loads"][0]["p99_s"]
+    assert [row.load for row in page.context["figures"]] == [load for load in verdict["loads_rps"] for _ in range(3)]
+    assert page.context["figures"][0].figures.p99_s.to_json() == verdict["policies"]["cacheroute"]["loads"][0]["p99_s"]
     assert [item.number for item in page.context["items"]] == [1, 2, 3, 4, 5, 6]
     for item in evaluation.items.all():
         assert item.title in body

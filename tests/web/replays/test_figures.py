@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dashboards import figures
+from planner.analysis.verdict import Verdict
+from planner.selectors.plans.page import ChartData
 
 
-def data(capacity: list[float], planned: list[float], replayed: list[float] | None = None) -> dict:
+def data(capacity: list[float], planned: list[float], replayed: list[float] | None = None) -> ChartData:
     """Chart data of a plan, with one replayed policy at one load or none."""
-    rows = {"load_rps": 8.0, "requests_per_destination": replayed, "imbalance": {"mean": 1.25, "half": 0.1}}
-    return {
-        "destinations": [f"d{i}" for i in range(len(capacity))],
-        "capacity": capacity,
-        "planned": planned,
-        "planned_imbalance": 1.0,
-        "verdict": {"policies": {"cacheroute": {"loads": [rows]}}} if replayed else None,
-        "policies": ["cacheroute"] if replayed else [],
-        "simulated": [],
-    }
+    rows = {
+        "load_rps": 8.0, "requests_per_destination": replayed, "imbalance": {"mean": 1.25, "half": 0.1},
+        "p99_s": {"mean": 1.0},
+    }  # fmt: skip
+    policies = {"cacheroute": {"loads": [rows]}}
+    verdict = {"slo_p99_s": 3.5, "loads_rps": [8.0], "seeds": [1], "policies": policies}
+    return ChartData(
+        destinations=[f"d{i}" for i in range(len(capacity))],
+        capacity=capacity,
+        planned=planned,
+        planned_imbalance=1.0,
+        verdict=Verdict.from_json(verdict) if replayed else None,
+        policies=["cacheroute"] if replayed else [],
+        first_shown=None,
+        capacities={},
+        events={},
+        simulated=[],
+    )
 
 
 def test_a_fast_destination_with_its_fair_part_stands_at_the_mean() -> None:
@@ -44,7 +56,7 @@ def test_nothing_to_serve_is_drawn_as_nothing() -> None:
 @pytest.mark.parametrize("panels", [1, 2, 7])
 def test_every_title_has_room_above_its_bars_and_below_the_panel_before(panels: int) -> None:
     found = data([1.0, 1.0], [1.0, 1.0], [5, 5] if panels > 1 else None)
-    found["policies"] = ["cacheroute"] * (panels - 1)
+    found = replace(found, policies=["cacheroute"] * (panels - 1))
     layout = figures.load_bars(found, "light", 8.0)["layout"]
     plot = panels * figures.PANEL_HEIGHT + figures.AXIS_HEIGHT - layout["margin"]["t"] - layout["margin"]["b"]
     domains = [layout[f"yaxis{at or ''}"]["domain"] for at in [0, *range(2, panels + 1)]]

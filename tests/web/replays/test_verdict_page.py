@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboards.plan import app
+from planner.analysis.verdict import CapacityOfSeeds, PolicyFigures, Verdict
 from planner.models import Fleet, Plan, Replay
 from planner.selectors.plans import page as plan_page
 from tests import factories as make
@@ -68,7 +69,7 @@ def test_a_ladder_where_even_the_lowest_load_fails_is_left_censored_in_words_tab
     page = page_of(client, plan)
     assert "it serves <200 requests/s where Flat-LB serves <200" in page.body
     assert "CacheRoute, Flat-LB, Sticky: not even 200 requests/s" in page.body
-    assert [row["text"] for row in page.context["ladder"]["rows"]] == ["<200"] * 3
+    assert [row.text for row in page.context["ladder"].rows] == ["<200"] * 3
     figure = draw(client, plan, ".p99.figure.")["p99"]["figure"]
     drawn = {line["name"]: line for line in figure["data"] if line.get("yaxis") == "y2"}
     assert set(drawn) == {"CacheRoute", "Flat-LB", "Sticky"}
@@ -86,11 +87,11 @@ def test_tenants_are_shown_with_jain_and_the_worst_ratio(sign_in, cast: Cast, fl
     client = sign_in(cast.vera)
     page = page_of(client, plan)
     fairness = page.context["fairness"]
-    assert {row["tenant"] for row in fairness["rows"]} == {"acme", "zoo"}
-    assert sum(row["requests"] for row in fairness["rows"]) == pytest.approx(0.8 * 2_000)
-    assert all(row["flat"]["p99_s"]["mean"] > 0 for row in fairness["rows"])
+    assert {row.tenant.tenant for row in fairness.rows} == {"acme", "zoo"}
+    assert sum(row.tenant.requests for row in fairness.rows) == pytest.approx(0.8 * 2_000)
+    assert all(row.flat.p99_s.mean > 0 for row in fairness.rows)
     stored = replay.verdict["policies"]["cacheroute"]["loads"][0]
-    assert fairness["summary"][0]["worst_tenant_ratio"] == stored["worst_tenant_ratio"]
+    assert fairness.summary[0].figures.worst_tenant_ratio.to_json() == stored["worst_tenant_ratio"]
     assert 0 < stored["jain_hit"]["mean"] <= 1
     assert "Tenants at 8 requests/s" in page.body
     drawn = draw(client, plan, ".load-bars.figure.", **{"load.value": "8"})
@@ -107,8 +108,8 @@ def test_both_weightings_imbalances_and_every_difference_stand_in_the_tables(
     against = replayed.replays.get().verdict["against_flat"]
     for row in page.context["differences"]:
         for name in ("hit_rate", "p99_s", "p50_s", "busy_imbalance", "throughput_rps"):
-            stored = next(r for r in against[row["policy"]][name] if r["load_rps"] == row["load"])
-            assert row[name] == stored
+            stored = next(r for r in against[row.policy][name] if r["load_rps"] == row.load)
+            assert getattr(row, name).to_json() == stored
     assert len(page.context["differences"]) == 6
     for words in ("Max/mean requests", "Max/mean busy time", "Hit rate, requests", "Differences to Flat-LB", "Planned"):
         assert words in page.body
@@ -128,7 +129,7 @@ def test_a_verdict_from_before_tenants_chains_and_curves_is_still_shown(sign_in,
     client = sign_in(cast.vera)
     page = page_of(client, replayed)
     assert (page.context["chain"], page.context["fairness"], page.context["recovery"]) == ([], None, [])
-    assert page.context["differences"][0]["p50_s"] is None
+    assert page.context["differences"][0].p50_s is None
     assert draw(client, replayed, ".load-bars.figure.", **{"load.value": "8"})["chain-card"]["hidden"] is True
     assert draw(client, replayed, ".p99.figure.")["charts"]["hidden"] is False
 
@@ -162,10 +163,10 @@ def test_a_what_if_replay_is_shown_when_asked_for_and_never_as_evidence(sign_in,
     assert page.context["replay"] == what_if
     assert page.context["headline"].startswith("What if, with faults: within a p99 of")
     assert "All six checks" not in page.context["headline"]
-    rows = {row["policy"]: row for row in page.context["recovery"]}
-    assert rows["flat-lb"]["back"] == ">12 s: not back before the end"
-    assert rows["cacheroute"]["back"] == "7 ± 1 s where it came back; 1 of 3 seeds did not within 12 s"
-    assert rows["cacheroute"]["event"] == "d1 down"
+    rows = {row.policy: row for row in page.context["recovery"]}
+    assert rows["flat-lb"].back == ">12 s: not back before the end"
+    assert rows["cacheroute"].back == "7 ± 1 s where it came back; 1 of 3 seeds did not within 12 s"
+    assert rows["cacheroute"].event == "d1 down"
     drawn = draw(client, replayed, ".load-bars.figure.", f"?replay={what_if.pk}", **{"load.value": "8"})
     assert drawn["recovery-card"]["hidden"] is False
     assert "1: d1 down at 12 s" in drawn["recovery-note"]["children"]
@@ -193,11 +194,11 @@ def test_loads_that_bisection_gave_one_policy_and_other_plans_stand_in_their_tab
     copied(replay, verdict, policies=[*replay.policies, "cacheroute@7"])
     client = sign_in(cast.vera)
     page = page_of(client, replayed)
-    flat = next(row for row in page.context["ladder"]["rows"] if row["policy"] == "flat-lb")
-    assert flat["cells"][2] is None
+    flat = next(row for row in page.context["ladder"].rows if row.policy == "flat-lb")
+    assert flat.cells[2] is None
     assert "not run" in page.body
-    assert [r["policy"] for r in page.context["figures"] if r["load"] == 12.0] == ["cacheroute", "cacheroute@7"]
-    assert {row["name"] for row in page.context["other_plans"]} == {"CacheRoute, plan 7"}
+    assert [r.policy for r in page.context["figures"] if r.load == 12.0] == ["cacheroute", "cacheroute@7"]
+    assert {row.name for row in page.context["other_plans"]} == {"CacheRoute, plan 7"}
     assert "Other plans in its place" in page.body
     names = {line["name"] for line in draw(client, replayed, ".p99.figure.")["p99"]["figure"]["data"]}
     assert "CacheRoute, plan 7" in names
@@ -205,11 +206,12 @@ def test_loads_that_bisection_gave_one_policy_and_other_plans_stand_in_their_tab
 
 def test_the_headline_names_the_policies_that_pass_more_of_the_ladder_than_the_plan():
     def of(steps, text):
-        return {"capacity": {"steps": steps, "text": text}}
+        return PolicyFigures(capacity=CapacityOfSeeds(steps=tuple(steps), text=text))
 
-    verdict = {"policies": {"flat-lb": of([1, 1], "60"), "cacheroute": of([2, 3], "120 to 180")}}
+    policies = {"flat-lb": of([1, 1], "60"), "cacheroute": of([2, 3], "120 to 180")}
+    verdict = Verdict(slo_p99_s=3.5, loads_rps=(), seeds=(), policies=policies)
     assert plan_page._better(verdict) == ""
-    verdict["policies"] |= {"preble": of([3, 3], ">=180"), "dualmap": of([2, 3], "180")}
+    policies |= {"preble": of([3, 3], ">=180"), "dualmap": of([2, 3], "180")}
     assert plan_page._better(verdict) == " Preble (>=180) serves more than the plan."
-    verdict["policies"]["chwbl"] = of([3, 3], "180")
+    policies["chwbl"] = of([3, 3], "180")
     assert plan_page._better(verdict) == " Preble (>=180) and CHWBL (180) serve more than the plan."
