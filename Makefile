@@ -19,7 +19,7 @@ run: ## start everything; the last line is the address (Ctrl-C stops it)
 	@$(BOOTSTRAP) run cacheroute_web.run
 
 test: ## run every test on embedded servers (ARGS="-k something" narrows it)
-	@$(BOOTSTRAP) test pytest -n auto --dist loadgroup $(ARGS)
+	@$(BOOTSTRAP) test pytest -n auto $(ARGS)
 
 lint: ## ruff: rules and format
 	@$(BOOTSTRAP) dev ruff check .

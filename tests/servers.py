@@ -42,6 +42,9 @@ PACKAGES = {
 }
 NEEDS = re.compile(r"needs (\S+): apt-get install \S+")
 
+# Files whose tests run in one process: a home from empty to warm, engines that are measured once, requests counted.
+WHOLE_FILES = ("/test_supervisor.py", "/test_llama_fleet.py", "/test_openapi.py")
+
 _cleanup = contextlib.ExitStack()
 _own_broker = False
 
@@ -117,6 +120,19 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
         home.mkdir()
         broker = start_broker(home) if _own_broker else numbered(os.environ["BROKER_URL"], number)
         spec.env.update(CACHEROUTE_HOME=str(home), BROKER_URL=broker)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out single tests, but some files as a whole: their tests share what is made once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file.endswith(WHOLE_FILES) else nodeid
+
+    return Scheduling(config, log)
 
 
 def numbered(url: str, number: int) -> str:

@@ -11,8 +11,7 @@ from benchmarks import engine_runs
 from benchmarks.llama_fleet import FIRST_TOKEN, fleet, write_model
 from planner.simulation import EngineProfile, Trace, replay
 
-# One group: the engines are measured once.
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.xdist_group("llama")]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import pytest
 from tests.embedded.conftest import eventually, kill
 from tests.servers import CHECKOUT, need_program
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("supervisor")]  # one home, from empty to warm
+pytestmark = pytest.mark.integration
 RUN = [sys.executable, "-m", "cacheroute_web.run"]
 Start = Callable[..., "Running"]
 

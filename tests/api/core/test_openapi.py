@@ -89,7 +89,6 @@ def asked():
 
 
 @pytest.mark.django_db
-@pytest.mark.xdist_group("openapi")  # one process counts the requests
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_every_answer_is_one_that_the_document_names(cast, document, asked, path, method):
     scopes = ["read", "ingest", "plan", "deploy", "route"]
