@@ -1,7 +1,8 @@
 """How long a computation takes, whatever the machine and whoever else uses it.
 
 The CPU time of the calling thread, in units of a fixed loop on the same machine at the same moment: a slow machine, a
-low clock rate or other processes change both.
+low clock rate or other processes change both. Where a test waits for other processes, `lateness` measures how busy the
+machine is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,16 @@ def _cpu(call: Callable[[], object]) -> float:
 
 def _fixed() -> int:
     return sum(number & 7 for number in range(LOOP // 2)) + sum(range(LOOP))
+
+
+def lateness() -> float:
+    """How much longer than usual a wait may take now: 1 on an idle machine, more where others use the processors."""
+    slowest = 0.0
+    for _ in range(3):
+        began = time.monotonic()
+        _fixed()
+        slowest = max(slowest, (time.monotonic() - began) / USUAL)
+    return 1.0 if slowest < 1.5 else 4 * slowest
 
 
 def usual_seconds(call: Callable[[], object], *, times: int = 3) -> float:
