@@ -12,7 +12,7 @@ from django.test import TransactionTestCase
 from django.utils import timezone
 
 from planner.models import Fleet
-from tests import databases, scale
+from tests import databases, golden, scale
 from tests.clock import Clock
 from tests.factories import Cast, make_fleet
 
@@ -43,6 +43,7 @@ def django_db_setup(request, django_test_environment, django_db_blocker) -> Iter
     with django_db_blocker.unblock():
         connection.close()
         connection.settings_dict["NAME"] = before
+        golden.drop()
         databases.drop(mine)
 
 
@@ -68,6 +69,25 @@ def clock(request, monkeypatch) -> Clock | None:
     clock = Clock()
     monkeypatch.setattr(timezone, "now", clock)
     return clock
+
+
+@pytest.fixture
+def _golden_database(request) -> Iterator[None]:
+    """The database that `pytest.mark.golden` names; see tests/golden.py."""
+    marker = request.node.get_closest_marker("golden")
+    if marker is None or marker.args[0] is None:
+        yield
+        return
+    request.getfixturevalue("django_db_setup")
+    with request.getfixturevalue("django_db_blocker").unblock(), golden.database(*marker.args):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _django_db_marker(request, _golden_database) -> None:
+    """Replaces the fixture of pytest-django: the test's transaction begins in the database that it asks for."""
+    if request.node.get_closest_marker("django_db"):
+        request.getfixturevalue("_django_db_helper")
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from planner.digests import kernel_cache
 CHECKOUT = Path(__file__).resolve().parents[1]
 PREFIX = f"cacheroute-test-{os.getuid()}-"
 RUN = "CACHEROUTE_TEST_RUN"  # names the template databases of this run
+GOLDEN = "CACHEROUTE_TEST_GOLDEN"  # the folder with the artifacts of the golden databases
 # Options with which pytest runs no test.
 NO_TESTS = {"--collect-only", "--co", "--help", "-h", "--version", "-V", "--fixtures", "--markers", "--setup-plan"}
 # System programs that tests may need, and the Debian packages that bring them.
@@ -91,6 +92,7 @@ def start_servers() -> None:
     _cleanup.callback(lock.release)
     os.environ["CACHEROUTE_HOME"] = str(home)
     os.environ[RUN] = home.name.removeprefix(PREFIX)
+    os.environ[GOLDEN] = str(home / "golden")
     if not os.environ.get("DATABASE_URL"):
         postgres = Postgres(home / "postgres", durable=False)
         postgres.start()
