@@ -10,7 +10,7 @@ BOOTSTRAP = exec "$$($(NEW_ENOUGH))" cacheroute_web/run/bootstrap.py
 VENV = $(or $(CACHEROUTE_VENV),.venv)
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test lint types check bench clean
+.PHONY: help run manage test nightly lint types check bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1 - /p' Makefile
@@ -19,7 +19,11 @@ run: ## start everything; the last line is the address (Ctrl-C stops it)
 	@$(BOOTSTRAP) run cacheroute_web.run
 
 test: ## run every test on embedded servers (ARGS="-k something" narrows it)
-	@$(BOOTSTRAP) test pytest $(ARGS)
+	@$(BOOTSTRAP) test pytest -n auto $(ARGS)
+
+nightly: ## every test at full size, with coverage, and again beside two busy loops; prints an entry for docs/nightly.md
+	@$(BOOTSTRAP) dev
+	@$(VENV)/bin/python .ci/nightly.py $(ARGS)
 
 lint: ## ruff: rules and format
 	@$(BOOTSTRAP) dev ruff check .

@@ -3,6 +3,9 @@
 Unless ``DATABASE_URL`` and ``BROKER_URL`` name real servers, an embedded PostgreSQL and Valkey start in a temporary
 folder before Django's settings are read, and stop when pytest ends. A run that was killed with -9 leaves only its
 folder, which the next run removes.
+
+With pytest-xdist the controller starts the servers. All workers share one PostgreSQL, with a database for each worker
+(`tests/databases.py`); each worker gets a broker and a home folder of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -25,6 +29,8 @@ from planner.digests import kernel_cache
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PREFIX = f"cacheroute-test-{os.getuid()}-"
+RUN = "CACHEROUTE_TEST_RUN"  # names the template databases of this run
+GOLDEN = "CACHEROUTE_TEST_GOLDEN"  # the folder with the artifacts of the golden databases
 # Options with which pytest runs no test.
 NO_TESTS = {"--collect-only", "--co", "--help", "-h", "--version", "-V", "--fixtures", "--markers", "--setup-plan"}
 # System programs that tests may need, and the Debian packages that bring them.
@@ -37,7 +43,11 @@ PACKAGES = {
 }
 NEEDS = re.compile(r"needs (\S+): apt-get install \S+")
 
+# Files whose tests run in one process: a home from empty to warm, engines that are measured once, requests counted.
+WHOLE_FILES = ("/test_supervisor.py", "/test_llama_fleet.py", "/test_openapi.py")
+
 _cleanup = contextlib.ExitStack()
+_own_broker = False
 
 
 def find_program(name: str) -> str | None:
@@ -71,7 +81,7 @@ def remove_leftovers() -> None:
 
 def start_servers() -> None:
     """Start what the environment does not name, and point the environment at it."""
-    from cacheroute_web.embedded import Postgres, Valkey
+    from cacheroute_web.embedded import Postgres
     from cacheroute_web.embedded.common import FileLock
 
     remove_leftovers()
@@ -81,16 +91,58 @@ def start_servers() -> None:
     _cleanup.callback(shutil.rmtree, home, ignore_errors=True)
     _cleanup.callback(lock.release)
     os.environ["CACHEROUTE_HOME"] = str(home)
+    os.environ[RUN] = home.name.removeprefix(PREFIX)
+    os.environ[GOLDEN] = str(home / "golden")
     if not os.environ.get("DATABASE_URL"):
         postgres = Postgres(home / "postgres", durable=False)
         postgres.start()
         _cleanup.callback(postgres.stop)
         os.environ["DATABASE_URL"] = postgres.url
     if not os.environ.get("BROKER_URL"):
-        valkey = Valkey(home / "valkey", durable=False)
-        valkey.start()
-        _cleanup.callback(valkey.stop)
-        os.environ["BROKER_URL"] = valkey.url
+        global _own_broker
+        _own_broker = True
+        os.environ["BROKER_URL"] = start_broker(home)
+
+
+def start_broker(home: Path) -> str:
+    """Start a Valkey in the folder and return its URL."""
+    from cacheroute_web.embedded import Valkey
+
+    valkey = Valkey(home / "valkey", durable=False)
+    valkey.start()
+    _cleanup.callback(valkey.stop)
+    return valkey.url
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """Give each worker of pytest-xdist a home folder and a broker: tests empty their broker."""
+    for number, spec in enumerate(specs, start=1):
+        home = Path(os.environ["CACHEROUTE_HOME"]) / spec.id
+        home.mkdir()
+        broker = start_broker(home) if _own_broker else numbered(os.environ["BROKER_URL"], number)
+        spec.env.update(CACHEROUTE_HOME=str(home), BROKER_URL=broker)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out single tests, but some files as a whole: their tests share what is made once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file.endswith(WHOLE_FILES) else nodeid
+
+    return Scheduling(config, log)
+
+
+def numbered(url: str, number: int) -> str:
+    """The broker's URL with a logical database of that number."""
+    parts = urlsplit(url)
+    if parts.scheme == "redis+socket":
+        return urlunsplit(parts._replace(query=f"virtual_host={number}"))
+    return urlunsplit(parts._replace(path=f"/{number}"))
 
 
 def terminated(_number: int, _frame: Any) -> None:

@@ -121,19 +121,24 @@ def guarded(
     (Linux sends the death signal when the *thread* that started the child ends).
     """
     guard = Path(__file__).with_name("guard.py")
-    return subprocess.Popen(
-        [*prefix, sys.executable, "-IS", str(guard), str(int(death_signal)), str(os.getpid()), *program],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        env=env,
-        pass_fds=tuple(pass_fds),
-        start_new_session=True,
-        cwd="/" if prefix or user is not None else None,
-        user=user,
-        group=user,
-        extra_groups=None if user is None else [],
-    )
+    # The guard inherits a blocked SIGINT and unblocks it, so that a stop during its start is not lost.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(
+            [*prefix, sys.executable, "-IS", str(guard), str(int(death_signal)), str(os.getpid()), *program],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=env,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+            cwd="/" if prefix or user is not None else None,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop_process(process: subprocess.Popen[bytes], *signals: tuple[signal.Signals, float]) -> None:
@@ -146,9 +151,25 @@ def stop_process(process: subprocess.Popen[bytes], *signals: tuple[signal.Signal
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             continue
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # stragglers of the group too
+    end_group(process.pid)  # stragglers of the group too
     process.wait()
+
+
+def end_group(group: int, seconds: float = 10.0) -> None:
+    """SIGKILL a process group and wait until none of it runs: a process runs on until the kernel has ended it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+    wait_until(lambda: not runs_in_group(group), seconds, time.sleep)
+
+
+def runs_in_group(group: int) -> bool:
+    """Whether a process of the group runs (Linux; elsewhere always False); a zombie does not."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):  # gone meanwhile
+            state, _parent, its_group = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:3]
+            if int(its_group) == group and state not in "ZX":
+                return True
+    return False
 
 
 def processes_in(folder: Path) -> list[int]:

@@ -8,6 +8,7 @@ it has to be made after that. Elsewhere than on Linux it only execs; the next st
 
 import ctypes
 import os
+import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
@@ -16,6 +17,11 @@ PR_SET_PDEATHSIG = 1
 def main(argv: list[str]) -> None:
     """Ask for the death signal, check that the parent still lives, exec."""
     death_signal, parent, *program = argv
+    # The starter blocked SIGINT. Python only takes note of a SIGINT, and exec forgets the note; from here on one ends
+    # this process at once.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:

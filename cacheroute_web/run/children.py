@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cacheroute_web.embedded.common import guarded
+from cacheroute_web.embedded.common import end_group, guarded
 
 __all__ = ["Child", "reclaim", "record"]
 
@@ -67,8 +67,7 @@ class Child:
             if self.restarts and now - self._started > STEADY:
                 self.restarts = 0
             return None
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # what it left behind must not work beside its successor
+        end_group(self.process.pid)  # what it left behind must not work beside its successor
         wait = min(2.0**self.restarts, LONGEST_BACKOFF)
         self.restarts += 1
         self._due = now + wait
@@ -93,8 +92,7 @@ class Child:
             self.process.wait(max(0.0, asked + self.stop_seconds - time.monotonic()))
         except subprocess.TimeoutExpired:
             orderly = False
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        end_group(self.process.pid)
         self.process.wait()
         self.process = None
         return orderly

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.factories import PASSWORD
 from tests.servers import need_program
 
+HANG_MS = 240_000  # ends a test that hangs; no measure of speed
+expect.set_options(timeout=HANG_MS)
 ARGUMENTS = [
     "--headless",
     "--no-sandbox",
@@ -78,7 +80,7 @@ def enter(browser: Browser, live_server, watch: Watch) -> Iterator[OpenPage]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(HANG_MS)
         watch.over(page)
         page.goto("/login/")
         page.get_by_label("Name").fill(user.username)

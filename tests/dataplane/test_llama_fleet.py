@@ -11,7 +11,7 @@ from benchmarks import engine_runs
 from benchmarks.llama_fleet import FIRST_TOKEN, fleet, write_model
 from planner.simulation import EngineProfile, Trace, replay
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration]
 
 
 @pytest.fixture(scope="module")

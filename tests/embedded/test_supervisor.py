@@ -80,7 +80,7 @@ class Running:
             raise AssertionError(f"it did not start: {self.lines} {self.process.communicate()[1]}")
 
     def page(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
             return str(answer.read().decode())
 
     def child(self, words: str) -> int:
@@ -96,7 +96,7 @@ class Running:
     def end(self, number: signal.Signals) -> tuple[int, str]:
         """Signal it, wait; exit code and what it wrote to stderr."""
         self.process.send_signal(number)
-        _, error = self.process.communicate(timeout=60)
+        _, error = self.process.communicate(timeout=120)
         return self.process.returncode, error
 
 
@@ -117,7 +117,7 @@ def start() -> Iterator[Start]:
 def refused(home: Path, *prefix: str, **more: str) -> str:
     """The one line of a start that is refused."""
     result = subprocess.run(
-        [*prefix, *RUN], cwd=CHECKOUT, env=environment(home, **more), capture_output=True, text=True, timeout=90
+        [*prefix, *RUN], cwd=CHECKOUT, env=environment(home, **more), capture_output=True, text=True, timeout=240
     )
     assert result.returncode == 1, result.stdout
     assert result.stderr.count("\n") == 1, result.stderr
@@ -167,7 +167,7 @@ def test_nothing_outlives_a_supervisor_killed_by_9(home: Path, start: Start) -> 
     assert running.child("worker --queues watch")
     running.process.kill()
     running.process.wait()
-    assert eventually(lambda: processes_of(home) == set(), 15)
+    assert eventually(lambda: processes_of(home) == set())
     again = start(home)
     assert again.page("count/").isdigit()
     assert again.end(signal.SIGTERM)[0] == 0
@@ -179,7 +179,7 @@ def test_a_signal_while_it_starts_stops_what_was_started(home: Path) -> None:
     )
     assert eventually(lambda: len(processes_of(home)) > 3)
     process.terminate()
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=120)
     assert (process.returncode, error) == (0, "")
     assert processes_of(home) == set()
 

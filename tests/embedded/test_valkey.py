@@ -16,13 +16,13 @@ Launch = Callable[[str, Path], "subprocess.Popen[str]"]
 
 def queued(server: Valkey) -> int:
     """Messages waiting in the queue, as Celery's own client sees them."""
-    with Celery(broker=server.url).connection_for_read() as connection:
+    with Celery(broker=server.url, set_as_current=False).connection_for_read() as connection:
         return int(connection.default_channel.client.llen("celery"))
 
 
 def file_task(server: Valkey) -> None:
     """Send one task that nobody takes."""
-    app = Celery(broker=server.url)
+    app = Celery(broker=server.url, set_as_current=False)
     app.send_task("nobody.takes.it", ignore_result=True)
     app.close()
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from planner.ingest import read_workload
 from tests.ingest.support import OWN, problem_of, read_bytes, real, request
+from tests.speed import usual_seconds
 
 
 def codes(workload):
@@ -265,9 +265,9 @@ def test_requests_are_read_as_written_in_order_of_arrival(rows, depth):
 @pytest.mark.parametrize(("depth", "keys"), [(1, 1), (2, 7_373)])
 def test_conversation_trace(depth, keys):
     file = real("mooncake/conversation_trace.jsonl.gz")
-    started = time.perf_counter()
-    workload = read_workload(file, key_depth=depth)
-    assert time.perf_counter() - started < 3.0
+    read = []
+    assert usual_seconds(lambda: read.append(read_workload(file, key_depth=depth)), times=1) < 3.0
+    (workload,) = read
     assert (workload.requests, len(workload.key_names)) == (12_031, keys)
     assert round(int(workload.trace.prompt_tokens.sum()) / 1e6, 1) == 144.8
     assert workload.requests / workload.window_s == pytest.approx(3.40, abs=0.005)

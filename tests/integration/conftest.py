@@ -12,7 +12,7 @@ from tests.factories import Cast
 
 def _flush() -> None:
     with current_app.connection_for_write() as broker:
-        broker.default_channel.client.flushall()
+        broker.default_channel.client.flushdb()
 
 
 @pytest.fixture(autouse=True)

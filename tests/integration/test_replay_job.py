@@ -12,7 +12,7 @@ from tests import factories as make
 from tests.integration.test_workers import _advisory_locks, freeze_in_a_cell, order, start_long_replay, state_of
 from tests.integration.workers import Worker, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 SMALL = {"loads_rps": [4.0, 8.0, 24.0], "seeds": [1, 2], "requests": 1_000}
 
 

@@ -13,7 +13,6 @@ from tests.integration.identity_provider import IdentityProvider
 from tests.integration.workers import test_environment
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.integration]
-DATABASE = "single_sign_on"
 
 
 @pytest.fixture
@@ -26,11 +25,12 @@ def provider():
 @pytest.fixture
 def environment(provider):
     """A database of its own: the tables of single sign-on are there only where it is switched on."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
-        cursor.execute(f"CREATE DATABASE {DATABASE}")
     name = connection.settings_dict["NAME"]
-    there = test_environment()["DATABASE_URL"].replace(f"/{name}", f"/{DATABASE}")
+    mine = f"{name}_single_sign_on"
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE IF EXISTS {mine}")
+        cursor.execute(f"CREATE DATABASE {mine}")
+    there = test_environment()["DATABASE_URL"].replace(f"/{name}", f"/{mine}")
     more = {
         "DATABASE_URL": there,
         "CACHEROUTE_OIDC_ISSUER": provider.issuer,
@@ -41,7 +41,7 @@ def environment(provider):
     }
     yield more
     with connection.cursor() as cursor:
-        cursor.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
+        cursor.execute(f"DROP DATABASE {mine} WITH (FORCE)")
 
 
 def manage(environment, *arguments):

@@ -11,7 +11,7 @@ from planner.simulation.synthetic import source_rate_shape, synthetic_key_names
 from tests import factories as make
 from tests.integration.workers import Worker, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 
 
 def test_a_study_whose_worker_is_killed_in_its_middle_is_done_once_by_another(cast, fleet):

@@ -16,8 +16,9 @@ from planner.services.workloads import imports
 from planner.simulation.synthetic import source_rate_shape, synthetic_key_names
 from tests import factories as make
 from tests.integration.workers import Worker, wait_for
+from tests.speed import lateness
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 API = "/api/v1"
 
 
@@ -151,7 +152,7 @@ def test_a_running_replay_is_cancelled_at_once(client, cast, fleet):
         wait_for(lambda: row.cells.filter(state="running").exists(), 20, "a cell is running")
         started = time.monotonic()
         response = client.post(f"{API}/jobs/{job.pk}/cancel/")
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 2 * lateness()
         assert (response.status_code, response.json()["state"]) == (200, "cancelled")
         states = set(row.cells.values_list("state", flat=True))
         assert states <= {"cancelled", "succeeded"}

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from django.db.models import Count, F, Max, Q, QuerySet, Sum
-from django.db.models.functions import Now
+from django.db.models import Count, F, Max, Q, QuerySet, Sum, Value
 from django.utils import timezone
 
 from planner.models import Job, ReplayCell
@@ -58,7 +57,7 @@ def _by_policy(cells: QuerySet[ReplayCell]) -> Iterable[Any]:
             running=Count("pk", filter=running),
             finished=Count("pk", filter=finished),
             took=Sum(F("finished_at") - F("started_at"), filter=finished),
-            running_for=Sum(Now() - F("started_at"), filter=running),
+            running_for=Sum(Value(timezone.now()) - F("started_at"), filter=running),
             last=Max("finished_at", filter=finished),
         )
     )

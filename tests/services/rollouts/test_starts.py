@@ -18,7 +18,7 @@ from planner.services.rollouts.starts import fire_schedules, reschedule_rollout,
 from planner.services.rollouts.steps import abort_rollout
 from tests import factories as make
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.golden("approved")]
 
 HOUR = dt.timedelta(hours=1)
 # A beat after the time of `scheduled`.
@@ -271,6 +271,7 @@ def test_an_emergency_of_who_scheduled_it_does_not_fire_it(cast, fleet, plan):
     assert AuditEvent.objects.get(action="rollout.schedule_refused").after["code"] == "no-right"
 
 
+@pytest.mark.golden(None)  # approved under a policy of its own
 def test_a_schedule_after_the_cool_down_is_taken(cast, fleet):
     fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=600.0)
     plan = make.active_plan(cast, fleet)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import datetime as dt
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,11 +47,11 @@ from planner.services.rollouts.steps import (
     resume_rollout,
 )
 from tests import factories as make
+from tests import scale
 
 pytestmark = pytest.mark.django_db
 
-# In every run of the tests so many; INTERLEAVINGS=1000 for a thorough look, which takes minutes.
-INTERLEAVINGS, STEPS = int(os.environ.get("INTERLEAVINGS", "200")), 12
+INTERLEAVINGS, STEPS = scale.pick(100, 1_000), 12
 LIVE, AHEAD = ("canary", "active"), ("scheduled", "canary")
 # What a freeze never stops.
 OFF_TRAFFIC = ("abort", "fall back", "monitor falls back")

@@ -16,6 +16,7 @@ from planner.services.workloads import traces
 from planner.simulation.synthetic import synthetic_trace
 from tests import factories as make
 from tests.services.plans.test_order_locks import held  # noqa: F401 - a fixture
+from tests.speed import usual_seconds
 
 SECONDS = 20
 
@@ -57,9 +58,12 @@ def test_a_cancel_is_heard_between_the_parts(monkeypatch):
 def test_an_order_makes_no_requests(cast, fleet, arrivals):
     plan = make.built_plan(cast, fleet, workload=make.make_workload(cast, fleet, with_trace=False))
     options = {"requests": 5_000_000, "arrivals": arrivals, "seeds": [1]}
-    began = time.perf_counter()
-    row, _ = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **options)
-    assert time.perf_counter() - began < 2
+    rows = []
+    order = usual_seconds(
+        lambda: rows.append(replay_orders.start_replay(acting_user=cast.ada, plan=plan, **options)[0]), times=1
+    )
+    assert order < 2
+    (row,) = rows
     assert row.parameters["synthetic_trace"]["requests"] == 5_000_000
     make.order_plan(cast, fleet, workload=plan.workload, replay=options)
     assert (len(traces._sources), len(traces._retimed)) == (0, 0)
