@@ -36,6 +36,7 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
+    "django.forms",  # its templates of widgets, for FORM_RENDERER
     "axes",
     "csp",
     "django_filters",
@@ -92,6 +93,8 @@ TEMPLATES = [
         },
     },
 ]
+
+FORM_RENDERER = "planner.web.core.forms.ConsoleRenderer"
 
 DATABASES = {"default": env.db_url("DATABASE_URL")}
 DATABASES["default"].setdefault("OPTIONS", {})
