@@ -31,7 +31,6 @@ CSRF_TRUSTED_ORIGINS = env.list("CACHEROUTE_CSRF_TRUSTED_ORIGINS", default=[])
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
-    "django.contrib.humanize",
     "django.contrib.messages",
     "django.contrib.postgres",
     "django.contrib.sessions",
@@ -40,7 +39,6 @@ INSTALLED_APPS = [
     "axes",
     "csp",
     "django_filters",
-    "django_htmx",
     "django_prometheus",
     "django_structlog",
     "drf_spectacular",
@@ -69,7 +67,6 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
-    "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
     "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]

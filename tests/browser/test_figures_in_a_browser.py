@@ -39,3 +39,23 @@ def test_figures_are_drawn_within_the_window_and_follow_the_theme(enter, cast, a
         expect(line).not_to_have_attribute("style", before)
         vera.get_by_role("button", name="Switch to").click()
         expect(line).to_have_attribute("style", before)
+
+
+def test_the_load_of_the_plan_charts_is_chosen_from_a_list(enter, cast, fleet) -> None:
+    plan = make.replayed_plan(cast, fleet)
+    vera = enter(cast.vera, width=390, scheme="dark")
+    vera.goto(reverse("plan", args=[fleet.slug, plan.number]))
+    box = vera.locator("#load")
+    expect(box).to_contain_text("requests/s")
+    shown = box.inner_text()
+    ink, ground = (box.evaluate(f"e => getComputedStyle(e).{name}") for name in ("color", "backgroundColor"))
+    assert ink != ground
+    assert ground != "rgb(255, 255, 255)"
+    box.click()
+    options = vera.get_by_role("option")
+    other = next(option for option in options.all() if option.inner_text().strip() not in shown)
+    text = other.inner_text().strip()
+    other.click()
+    expect(box).to_contain_text(text)
+    expect(vera.locator("#load-bars .main-svg").first).to_be_visible()
+    assert vera.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
