@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import dash_bootstrap_components as dbc
 from dash import ClientsideFunction, Input, Output, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
@@ -86,7 +85,7 @@ app.layout = html.Div(
                     className="panel chart-control",
                     children=[
                         html.Label("At load", htmlFor="load"),
-                        dbc.Select(id="load", options=[], value=None, size="sm"),
+                        dcc.Dropdown(id="load", options=[], value=None, clearable=False, searchable=False),
                     ],
                 ),
                 card(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime as dt
 
 import structlog
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from planner.errors import Refused
@@ -26,7 +26,7 @@ from planner.records import JsonObject
 from planner.selectors.monitoring.cool_down import MONITOR
 from planner.selectors.rollouts.queries import freeze_of, latest_analysis, what_holds
 from planner.services.audit.events import record_event
-from planner.services.base.locking import JUDGING_SPACE, MONITOR_SPACE, held, lock
+from planner.services.base.locking import JUDGING_SPACE, MONITOR_SPACE, held, lock, wait_in_transaction
 from planner.services.monitoring.canary_analysis import analyse_step
 from planner.services.monitoring.drift import GRACE_S, Drift, look
 from planner.services.rollouts.fallback import fall_back
@@ -88,8 +88,8 @@ def newest_check(fleet: Fleet, **kind: bool) -> DriftCheck | None:
 @transaction.atomic
 def _check(fleet: Fleet, now: dt.datetime, by_hand: bool) -> DriftCheck:
     """Judge, store, and fall back where it is time; with the fleet locked, so that what is active stays so."""
-    with connection.cursor() as cursor:  # before the row: reports that wait for this lock hold no lock we need
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [JUDGING_SPACE, fleet.pk % 2**31])
+    # Before the row: reports that wait for this lock hold no lock we need.
+    wait_in_transaction(JUDGING_SPACE, fleet.pk)
     last = newest_check(fleet)
     fleet = lock(Fleet, fleet.pk)
     active = fleet.rollouts.select_related("plan", "fleet").get(state=Rollout.State.ACTIVE)

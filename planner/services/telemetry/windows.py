@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from planner.context import current_origin
@@ -28,7 +28,7 @@ from planner.models import DriftCheck, Fleet, TelemetrySource, TelemetryWindow
 from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
-from planner.services.base.locking import JUDGING_SPACE, TELEMETRY_SPACE
+from planner.services.base.locking import JUDGING_SPACE, TELEMETRY_SPACE, wait_in_transaction
 from planner.services.telemetry.payload import KEPT_DAYS, Window, read
 
 # What the console's own simulator calls itself. Nobody else may: its windows are simulated, whatever they say.
@@ -134,8 +134,7 @@ def _own_source(acting_user: User, fleet: Fleet, name: str) -> None:
 def _queue_behind_source(fleet: Fleet, source: str) -> None:
     """Reports of one source are stored one after the other: two that overlap would not see each other."""
     number = zlib.crc32(f"{fleet.pk}\0{source}".encode()) % 2**31
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [TELEMETRY_SPACE, number])
+    wait_in_transaction(TELEMETRY_SPACE, number)
 
 
 def _repeat_of(fleet: Fleet, window: Window, content: str) -> Recorded | None:
@@ -172,8 +171,8 @@ def _repeat_of(fleet: Fleet, window: Window, content: str) -> Recorded | None:
 
 
 def _store(fleet: Fleet, window: Window, content: str) -> Recorded:
-    with connection.cursor() as cursor:  # not while a check reads: it would be in neither that check nor the next
-        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [JUDGING_SPACE, fleet.pk % 2**31])
+    # Not while a check reads: it would be in neither that check nor the next.
+    wait_in_transaction(JUDGING_SPACE, fleet.pk, shared=True)
     judged = judged_until(fleet)
     late = judged is not None and window.ended_at <= judged
     keys = window.key_figures()

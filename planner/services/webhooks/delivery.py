@@ -3,13 +3,13 @@
 1. Every few seconds the links of the audit chain that a webhook was not told of become rows to deliver. The chain has
    no gaps and keeps the order of commits, so nothing is lost while workers, the broker or a receiver are away.
 2. A due row is claimed by moving its next attempt a minute on; whoever dies with it leaves it to be due again.
-3. The receiver knows a repeat by the id of the delivery, and the console by the signature over time and body.
+3. The receiver knows a repeat by the id of the message, and the console by the signature over id, time and body
+   (Standard Webhooks).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import hmac
 import json
 import time
 
@@ -24,9 +24,10 @@ from planner.records import JsonObject
 from planner.services.audit.events import label_of
 from planner.services.base import locking
 from planner.services.webhooks import http
-from planner.services.webhooks.webhooks import secret_of
+from planner.services.webhooks.webhooks import signer_of
 
 FORMAT = "cacheroute.event/1"
+MESSAGE_PREFIX = "msg_"
 LEASE = dt.timedelta(minutes=1)
 # Pauses after the first, second... failure: about seven hours together.
 PAUSES_S = (10, 30, 120, 600, 1_800, 7_200, 14_400)
@@ -111,7 +112,7 @@ def _claim(leave: set[int]) -> WebhookDelivery | None:
 def _send(delivery: WebhookDelivery) -> bool:
     """One attempt and its record; whether the receiver took it."""
     try:
-        body, headers = signed(delivery, int(time.time()))
+        body, headers = signed(delivery, timezone.now())
         answer = http.post(delivery.webhook.url, body, headers)
     except Refused as refusal:
         answer = http.Answer(None, refusal.message[: http.KEPT_BYTES], 0.0)
@@ -128,16 +129,16 @@ def _send(delivery: WebhookDelivery) -> bool:
     return answer.good
 
 
-def signed(delivery: WebhookDelivery, at: int) -> tuple[bytes, dict[str, str]]:
-    """The body of a delivery and its headers. `at`: seconds since 1970; the signature is over ``{at}.{body}``."""
+def signed(delivery: WebhookDelivery, at: dt.datetime) -> tuple[bytes, dict[str, str]]:
+    """The body of a delivery and its headers, as Standard Webhooks names and signs them."""
     event = delivery.event
     content = slack(event) if delivery.webhook.format == Webhook.Format.SLACK else document(delivery)
-    body = json.dumps(content, ensure_ascii=False, default=str).encode()
-    mac = hmac.new(secret_of(delivery.webhook), f"{at}.".encode() + body, "sha256").hexdigest()
-    return body, {
-        "X-CacheRoute-Delivery": str(delivery.pk),
-        "X-CacheRoute-Event": event.action,
-        "X-CacheRoute-Signature": f"t={at},v1={mac}",
+    body = json.dumps(content, ensure_ascii=False, default=str)
+    message = f"{MESSAGE_PREFIX}{delivery.pk}"
+    return body.encode(), {
+        "webhook-id": message,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": signer_of(delivery.webhook).sign(message, at, body),
     }
 
 

@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from standardwebhooks import Webhook as Signer
 
 from planner.errors import Conflict, Invalid
 from planner.models import AuditLink, Fleet, Webhook, WebhookDelivery
@@ -25,6 +26,8 @@ from planner.services.base.locking import lock
 from planner.services.webhooks import http
 
 PREFIX = "whsec_"
+SECRET_BYTES = 32
+OLD_SECRET_CHARS = len(PREFIX) + 43  # `whsec_` and unpadded base64; new ones are padded, a character longer
 
 
 def _box() -> Fernet:
@@ -33,8 +36,16 @@ def _box() -> Fernet:
     return Fernet(base64.urlsafe_b64encode(key))
 
 
-def secret_of(webhook: Webhook) -> bytes:
-    """The key that deliveries are signed with.
+def new_secret() -> str:
+    """A signing secret as Standard Webhooks writes it: the prefix and the base64 of 32 random bytes."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def signer_of(webhook: Webhook) -> Signer:
+    """What signs the deliveries of the webhook.
+
+    Secrets that were made before `whsec_` meant base64 are 43 characters of URL-safe base64 after the prefix. Their
+    receivers know them as text: the key is the UTF-8 of all of it, prefix included.
 
     Raises
     ------
@@ -42,9 +53,10 @@ def secret_of(webhook: Webhook) -> bytes:
         When the installation's secret is another than the one it was stored under.
     """
     try:
-        return _box().decrypt(webhook.secret.encode())
+        secret = _box().decrypt(webhook.secret.encode())
     except InvalidToken as error:
         raise Conflict("the secret of this webhook cannot be read: CACHEROUTE_SECRET_KEY has changed") from error
+    return Signer(secret if len(secret) == OLD_SECRET_CHARS else secret.decode())
 
 
 def _checked_actions(actions: Sequence[str]) -> list[str]:
@@ -71,7 +83,7 @@ def create_webhook(
     if format not in Webhook.Format.values:
         raise Invalid(f"choose among {', '.join(Webhook.Format.values)}", field="format")
     last = AuditLink.objects.order_by("-position").values_list("position", flat=True).first()
-    secret = PREFIX + secrets.token_urlsafe(32)
+    secret = new_secret()
     try:
         with transaction.atomic():
             row = Webhook.objects.create(
