@@ -29,7 +29,7 @@ def test_a_form_draws_labels_help_errors_and_hidden_fields():
     assert '<div class="help" id="id_name_helptext">Shown in lists</div>' in html
     assert '<ul class="errors" id="id_name_error" role="alert"><li>✗ This field is required.</li></ul>' in html
     assert 'aria-describedby="id_name_helptext id_name_error"' in html
-    assert "<fieldset><legend" in html
+    assert '<fieldset aria-describedby="id_kinds_error"><legend' in html
     assert "✗ &lt;b&gt; does not fit" in html
     assert "(Hidden field version) Enter a whole number." in html
     assert html.count('name="version"') == 1
