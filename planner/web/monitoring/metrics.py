@@ -97,8 +97,8 @@ REGISTRY.register(ConsoleCollector())
 def metrics(request: HttpRequest) -> HttpResponse:
     """Requests as django-prometheus counts them, then the console's own metrics."""
     if settings.METRICS_TOKEN:
-        given = request.headers.get("Authorization", "").encode()
-        if not secrets.compare_digest(given, f"Bearer {settings.METRICS_TOKEN}".encode()):
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secrets.compare_digest(given.encode(), settings.METRICS_TOKEN.encode()):
             refusal = HttpResponse("This address needs the token for metrics.\n", "text/plain", 401)
             refusal["WWW-Authenticate"] = "Bearer"
             return refusal
@@ -122,4 +122,4 @@ def _is_allowed(request: HttpRequest) -> bool:
         address = ip_address(request.META.get("REMOTE_ADDR", ""))
     except ValueError:
         return False
-    return any(address in ip_network(network) for network in settings.METRICS_NETWORKS)
+    return any(address in ip_network(network, strict=False) for network in settings.METRICS_NETWORKS)

@@ -101,6 +101,8 @@ def test_without_a_token_only_the_networks_are_answered(fleet, settings):
     settings.METRICS_NETWORKS = ["10.0.0.0/8"]
     assert Client().get("/metrics", REMOTE_ADDR="10.1.2.3").status_code == 200
     assert Client().get("/metrics").status_code == 403
+    settings.METRICS_NETWORKS = ["10.1.2.3/8"]  # an address with the length of its network
+    assert Client().get("/metrics", REMOTE_ADDR="10.9.9.9").status_code == 200
 
 
 def test_a_proxy_on_this_machine_opens_metrics_to_nobody(fleet, settings):
@@ -112,12 +114,16 @@ def test_a_proxy_on_this_machine_opens_metrics_to_nobody(fleet, settings):
 
 def test_with_a_token_nothing_else_opens_it(fleet, settings, sign_in, cast):
     settings.METRICS_TOKEN = "a-long-and-random-token"
-    for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer é"}, {"Authorization": "Token x"}):
+    for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer é"}, {"Authorization": "Token x"},
+                    {"Authorization": "a-long-and-random-token"}, {"Authorization": "Token a-long-and-random-token"},
+                    {"Authorization": "Bearer a-long-and-random-token2"}):  # fmt: skip
         refused = Client().get("/metrics", headers=headers)
         assert (refused.status_code, refused["WWW-Authenticate"]) == (401, "Bearer")
     assert sign_in(cast.root).get("/metrics").status_code == 401
     good = {"Authorization": "Bearer a-long-and-random-token"}
     assert Client().get("/metrics", headers=good, REMOTE_ADDR="10.1.2.3").status_code == 200
+    lower = {"Authorization": "bearer a-long-and-random-token"}  # names of schemes have no case (RFC 9110, 11.1)
+    assert Client().get("/metrics", headers=lower).status_code == 200
     assert Client().post("/metrics", headers=good).status_code == 405
 
 
