@@ -83,8 +83,11 @@ app.layout = html.Div(
                 html.Div(
                     id="load-control",
                     className="panel chart-control",
+                    # The button of the list is named by its value alone: the group says what the value is.
+                    role="group",
+                    **{"aria-labelledby": "load-label"},
                     children=[
-                        html.Label("At load", htmlFor="load"),
+                        html.Label("At load", id="load-label", htmlFor="load"),
                         dcc.Dropdown(id="load", options=[], value=None, clearable=False, searchable=False),
                     ],
                 ),

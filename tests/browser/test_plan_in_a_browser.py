@@ -101,7 +101,8 @@ def test_both_hit_rates_stand_side_by_side_and_the_load_of_the_charts_can_be_cho
     assert tokens is not None
     assert requests is not None
     assert (tokens["y"], tokens["x"] < requests["x"]) == (requests["y"], True)
-    page.get_by_label("At load").select_option("24 requests/s")
+    page.get_by_role("group", name="At load").get_by_role("button").click()
+    page.get_by_role("option", name="24 requests/s").click()
     row = next(r for r in replayed.replays.get().verdict["policies"]["sticky"]["loads"] if r["load_rps"] == 24)
     title = page.locator("#load-bars .annotation-text", has_text="Replayed, Sticky")
     expect(title).to_contain_text(f"max/mean {row['imbalance']['mean']:.3f}")
