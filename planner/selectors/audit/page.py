@@ -17,10 +17,10 @@ LAST_DAY = dt.date.max - dt.timedelta(days=1)
 
 @dataclass(frozen=True)
 class AuditFilter:
-    """What to look for. Dates are whole days in UTC, both included."""
+    """A filter of events. Dates are whole days in UTC, both included."""
 
     fleet: Fleet | None = None
-    among: QuerySet[Fleet] | None = None  # None: all, and what is about no fleet
+    among: QuerySet[Fleet] | None = None  # None: all fleets, and events about no fleet.
     action: str = ""
     actor: str = ""
     since: dt.date | None = None
@@ -36,7 +36,7 @@ class AuditPage:
 
 
 def matching(wanted: AuditFilter) -> QuerySet[AuditEvent]:
-    """The events that the filter lets through, in no order."""
+    """The events that match the filter, in no order."""
     events: QuerySet[AuditEvent] = AuditEvent.objects.all()
     if wanted.among is not None:
         events = events.filter(fleet__in=wanted.among)
@@ -55,7 +55,7 @@ def matching(wanted: AuditFilter) -> QuerySet[AuditEvent]:
 
 
 def audit_page(wanted: AuditFilter, before: int | None = None) -> AuditPage:
-    """One page of the trail. Ids only grow, so an event added meanwhile moves nothing."""
+    """One page of the trail. Ids only grow, so an event added meanwhile changes no page."""
     events = matching(wanted).select_related("fleet").order_by("-id")
     if before is not None:
         events = events.filter(pk__lt=before)
@@ -64,19 +64,19 @@ def audit_page(wanted: AuditFilter, before: int | None = None) -> AuditPage:
 
 
 def newest_events(fleet: Fleet, count: int) -> list[AuditEvent]:
-    """The tail of a fleet's trail, without what changed."""
+    """The newest events of a fleet, without their changes."""
     return list(fleet.audit_events.defer("before", "after").order_by("-id")[:count])
 
 
-TIMELINE = 100  # events that the page of a plan shows; the audit trail has all
+TIMELINE = 100  # Events on the page of a plan; the audit trail has all of them.
 
 
 def plan_timeline(plan: Plan, replays: list[int]) -> list[AuditEvent]:
-    """The latest of what happened to a plan, its replays and its rollouts, oldest first."""
+    """The latest events of a plan, its replays and its rollouts, oldest first."""
     about = Q(subject_type="plan", subject_id=plan.pk)
     about |= Q(subject_type="replay", subject_id__in=replays)
     about |= Q(subject_type="rollout", subject_id__in=list(plan.rollouts.values_list("pk", flat=True)))
-    # A way back is the end of what was live then, and the event of something else.
+    # A rollback is recorded on the plan that becomes active; the plan that it ends is named there.
     ways_back = ["fleet.fell_back", "rollout.rolled_back"]
     about |= Q(action__in=ways_back, before__live__contains=[{"plan": plan.number}])
     latest = AuditEvent.objects.filter(about, fleet=plan.fleet).defer("before", "after").order_by("-id")[:TIMELINE]

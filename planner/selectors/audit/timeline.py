@@ -1,4 +1,4 @@
-"""What was live on a fleet at a moment, and who let it; and how it came there."""
+"""What was active on a fleet at a moment, who approved and deployed it, and the events before."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class LiveArm:
 
 @dataclass(frozen=True)
 class LiveAt:
-    """The table that routers had at a moment."""
+    """The routing table at a moment."""
 
     moment: dt.datetime
     publication: Publication | None
     arms: list[LiveArm]
-    published_with: AuditEvent | None = None  # the act that published this table
+    published_with: AuditEvent | None = None  # The event that published this table.
 
 
 def live_at(fleet: Fleet, moment: dt.datetime) -> LiveAt:
-    """What the newest table published at or before the moment held; no arms where the fleet had none yet."""
+    """The newest table published at or before the moment; no arms where the fleet had none yet."""
     found = fleet.publications.filter(issued_at__lte=moment).order_by("-issued_at", "-version").first()
     if found is None:
         return LiveAt(moment, None, [])
@@ -81,7 +81,9 @@ def _arm(arm: JsonObject, plan: Plan, rollout: Rollout | None, moment: dt.dateti
 def governing_events(
     fleet: Fleet, before: int | None = None, until: dt.datetime | None = None
 ) -> tuple[list[AuditEvent], int | None]:
-    """A page of what decided about traffic up to a moment, newest first, and the id that the next page is below."""
+    """One page of events that changed traffic up to a moment, newest first, and the id below which the next page
+    begins.
+    """
     rows = fleet.audit_events.filter(action__in=GOVERNING).defer("before").order_by("-id")
     if until is not None:
         rows = rows.filter(created_at__lte=until)

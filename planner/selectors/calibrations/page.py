@@ -1,4 +1,4 @@
-"""What the page of a calibration shows."""
+"""The page of a calibration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNITS = {
 
 
 def calibration_page(calibration: Calibration) -> dict[str, Any]:
-    """Everything of the page but the fleet's header, its chart and its forms."""
+    """The data of the page, except the header of the fleet, the chart and the forms."""
     found = calibration.parameters
     keep = found.get("keep_share") or 0.95
     names = [name for name in COLUMNS if any(name in point for point in calibration.points)]
@@ -73,7 +73,7 @@ def calibration_jobs(fleet: Fleet) -> list[Job]:
 
 
 def _bound(calibration: Calibration) -> float | None:
-    """Seconds that the knee's method held p99 against; None where it has no bound."""
+    """Seconds that p99 was compared with by the method of the knee; None where it has no bound."""
     found = calibration.parameters
     if found.get("knee") == "slo":
         return float(found["slo_s"])
@@ -82,7 +82,7 @@ def _bound(calibration: Calibration) -> float | None:
 
 
 def _facts(calibration: Calibration) -> list[tuple[str, Any]]:
-    """Where the figures come from, in words; what is not known is left out."""
+    """The source of the figures, in words; unknown parts are left out."""
     found = calibration.parameters
     synthetic = found.get("synthetic_trace")
     facts = [
@@ -91,7 +91,7 @@ def _facts(calibration: Calibration) -> list[tuple[str, Any]]:
         ("Workload", found.get("workload_name")),
         (
             "Share of it",
-            f"what one of {found['destinations']} destinations gets" if found.get("destinations") else None,
+            f"load on one of {found['destinations']} destinations" if found.get("destinations") else None,
         ),
         ("Requests", "synthetic, made from rates" if synthetic else "of its trace" if "seed" in found else None),
         ("Warm prefix", f"{found['prefix_tokens']:,} tokens" if found.get("prefix_tokens") else None),
@@ -114,7 +114,7 @@ def _fitted(profile: ServingProfile) -> dict[str, object]:
 
 
 def _residual(row: dict[str, float]) -> list[tuple[str, float]]:
-    """A point beside what the fitted profile gives, as label and value."""
+    """A point beside the value of the fitted profile, as label and value."""
     if "seconds" in row:
         return [("measured, s", row["seconds"]), ("fitted, s", row["given_s"]), ("error", row["error"])]
     found = [("load, requests/s", row["load_rps"])]

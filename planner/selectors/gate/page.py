@@ -1,4 +1,4 @@
-"""The evidence of an evaluation as it was seen: nothing is read but what was stored then, and who decided on it."""
+"""The evidence page of an evaluation: only what was stored with it, and the decisions on it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from planner.selectors.reviews.page import Decision, decisions_on
 
 Rows = list[tuple[str, Any]]
 
-# What the values of a policy are called; the rest are called by their names.
+# Labels of the values of a policy; other values are shown under their names.
 POLICY_WORDS = {
     "version": "version",
     "slo_p99_s": "SLO, p99 within, s",
@@ -36,10 +36,10 @@ POLICY_WORDS = {
     "canary_warmup_s": "warm-up left out, s",
     "canary_min_requests": "requests of each arm at least",
     "max_error_rate": "share of errors at most",
-    "auto_advance": "canary advances by itself",
-    "auto_abort": "failed canary is aborted by itself",
-    "auto_fall_back": "falls back by itself",
-    "breaches_to_fall_back": "after so many checks outside in a row",
+    "auto_advance": "canary advances automatically",
+    "auto_abort": "failed canary is aborted automatically",
+    "auto_fall_back": "falls back automatically",
+    "breaches_to_fall_back": "after so many checks outside the range in a row",
     "cool_down_s": "cool-down after that, s",
     "telemetry_stale_s": "telemetry is silent after, s",
 }
@@ -57,7 +57,7 @@ RADIUS_WORDS = {
     "keys_moved": "keys moved",
     "keys_gone": "keys of the old table that are unknown now",
     "rate_moved": "share of the rate whose destinations change",
-    "tenant_count": "tenants touched",
+    "tenant_count": "tenants affected",
     "rewarm_tokens": "tokens to warm again",
 }
 DIP_WORDS = {
@@ -68,14 +68,14 @@ DIP_WORDS = {
 
 
 def evidence_address(plan: Plan, evaluation_id: int) -> str:
-    """The page of an evaluation's evidence."""
+    """The evidence page of an evaluation."""
     return reverse("plan-evidence", args=[plan.fleet.slug, plan.number, evaluation_id])
 
 
 def evidence_page(evaluation: GateEvaluation) -> dict[str, object]:
     """Tables of the page, from the stored evidence, its items, and the decisions made on its digest.
 
-    Evidence of older formats lacks parts; what is not there is not shown.
+    Evidence of older formats lacks parts, which are left out.
     """
     evidence = evaluation.evidence
     return {
@@ -106,13 +106,13 @@ def evidence_page(evaluation: GateEvaluation) -> dict[str, object]:
 
 
 def decisions(evaluation: GateEvaluation) -> list[Decision]:
-    """Who decided on this very evidence, however often it was judged."""
+    """Decisions on this evidence, however often it was judged."""
     rows = evaluation.plan.approvals.filter(evidence_digest=evaluation.evidence_digest)
     return decisions_on(evaluation.plan, rows, evaluation.evidence_digest)
 
 
 def load_rows(evidence: JsonObject) -> list[FigureRow]:
-    """A row a load and policy: means with 95% intervals over seeds, as the replay had them."""
+    """One row per load and policy: means with 95% intervals over seeds, as stored with the replay."""
     replay = evidence.get("replay")
     if not replay:
         return []
@@ -120,7 +120,7 @@ def load_rows(evidence: JsonObject) -> list[FigureRow]:
     if beside := replay.get("incumbent"):
         of.append((beside["policy"], beside))
     found = [(row, policy) for policy, figures in of for row in PolicyFigures.from_json(figures).loads]
-    found.sort(key=lambda pair: pair[0].load_rps)  # stable: policies stay in order
+    found.sort(key=lambda pair: pair[0].load_rps)  # A stable sort: policies keep their order.
     loads = [None, *(row.load_rps for row, _ in found)]
     return [
         FigureRow(
@@ -146,7 +146,7 @@ class ComparedRow:
 
 
 def difference_rows(evidence: JsonObject) -> list[ComparedRow]:
-    """A row a load: paired differences of p99 and hit rate to Flat-LB, and to the plan that was active."""
+    """One row per load: paired differences of p99 and hit rate to Flat-LB, and to the plan that was active."""
     replay = evidence.get("replay")
     if not replay or not replay.get("against_flat"):
         return []
@@ -172,7 +172,7 @@ def _named(values: JsonObject | None, words: dict[str, str], *, rest: bool = Fal
 
 
 def _sources(evidence: JsonObject) -> Rows:
-    """What it was made of: digests and measurements."""
+    """The inputs of the evidence: digests and measurements."""
     workload, calibration = evidence.get("workload") or {}, evidence.get("calibration") or {}
     replay, plan = evidence.get("replay") or {}, evidence.get("plan") or {}
     rows: Rows = [
@@ -201,7 +201,7 @@ def _sources(evidence: JsonObject) -> Rows:
 
 
 def _simulated(evidence: JsonObject) -> str:
-    """What of it was simulated, in words. The replicas of a replay always are."""
+    """What was simulated, in words. The replicas of a replay always are."""
     replay = evidence.get("replay")
     parts = [
         ("generated rates", (evidence.get("workload") or {}).get("simulated")),

@@ -1,4 +1,4 @@
-"""How far jobs are: how long they have run, and how long a replay will still take, from what its cells took so far."""
+"""Progress of jobs: time since the start, and for replays the remaining time, estimated from finished cells."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from django.utils import timezone
 
 from planner.models import Job, ReplayCell
 
-# With cells queued and none running for so long, nobody is at it: what is left cannot be told then.
+# With cells queued and none running for this long, no worker runs the replay, and the remaining time is unknown.
 STALLED_S = 20.0
 State = ReplayCell.State
 
 
 def elapsed_s(job: Job) -> float | None:
-    """Seconds since a worker began, to the end of a job that is over; None while it is queued."""
+    """Seconds since a worker began, up to the end of a finished job; None while it is queued."""
     if job.started_at is None:
         return None
     return max(0.0, ((job.finished_at or timezone.now()) - job.started_at).total_seconds())
 
 
 def eta_s(jobs: Iterable[Job]) -> dict[int, float | None]:
-    """Seconds that each open replay job will still take, by the job's id; other jobs are left out.
+    """Seconds that each open replay job will still take, by the id of the job; other jobs are left out.
 
-    1. What a cell costs is what cells of its policy took (all cells of a replay have the same requests); a policy
-       of which none is finished is taken as the mean of the others.
-    2. What is left is that cost for each queued cell, and for a running one the part that it has not run yet.
-    3. It is divided by how many cells ran at a time so far: the workers that this replay really has.
+        1. The cost of a cell is the mean of the finished cells of its policy (all cells of a replay have the same
+           requests); a policy without a finished cell takes the mean of the others.
+        2. The remaining work is that cost for each queued cell, and the remaining part of it for each running cell.
+        3. It is divided by the mean number of cells that ran at a time: the workers that this replay really has.
 
-    None while no cell is finished, and while nobody works at the replay. Rounds of bisection that are still to come
-    are not in it: which cells they add is not known. One query for all jobs.
+        None while no cell is finished, and while no worker runs the replay. Later rounds of bisection are not
+    included:
+        the cells that they add are unknown. One query for all jobs.
     """
     replays = {
         job.subject_id or 0: job for job in jobs if job.kind == Job.Kind.REPLAY and job.is_open and job.started_at
@@ -47,7 +48,7 @@ def eta_s(jobs: Iterable[Job]) -> dict[int, float | None]:
 
 
 def _by_policy(cells: QuerySet[ReplayCell]) -> Iterable[Any]:
-    """Counts and seconds of the cells by replay and policy, added up by the database."""
+    """Counts and seconds of the cells by replay and policy, summed by the database."""
     finished, running = Q(state=State.SUCCEEDED), Q(state=State.RUNNING)
     return (
         cells.order_by()

@@ -1,4 +1,4 @@
-"""Other plans of a fleet that a replay includes beside its own."""
+"""Other plans of a fleet that a replay includes."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ Option = TypeVar("Option", bound=OtherPlan)
 
 
 def other_plan(plan: Plan, number: Any, *, field: str) -> OtherPlan:
-    """Another plan of the fleet that can be replayed in this one's place: its number, id and digest of its table.
+    """Another plan of the fleet that can be replayed on the same destinations: its number, id and digest of its table.
 
     Raises
     ------
     Invalid
-        When there is none of that number with a table, or it is for other destinations or other speeds of them.
+        When there is no plan of that number with a table, or it is for other destinations or other speeds of them.
     """
     found = table_of(plan.fleet, number, field=field)
     if found.parameters["destinations"] != plan.parameters["destinations"]:
         raise Invalid(f"plan {number} is for other destinations than this one", field=field)
     if found.capacity != plan.capacity:
-        # Replayed at this plan's speeds it would be judged by what it was not made for.
+        # Replayed at the speeds of this plan, it would be judged for conditions that it was not built for.
         at = next(i for i, (its, own) in enumerate(zip(found.capacity, plan.capacity, strict=True)) if its != own)
         raise Invalid(
             f"plan {number} is for other speeds of its destinations than this one: of the first that differs "
             f"{found.capacity[at]:g}, and {plan.capacity[at]:g} here",
             field=field,
         )
-    assert found.table is not None  # table_of gives no others
+    assert found.table is not None  # table_of returns no other kind.
     return OtherPlan(plan=number, id=found.pk, table=found.table.digest)
 
 
@@ -49,7 +49,7 @@ def table_of(fleet: Fleet, number: Any, *, field: str) -> Plan:
         When there is none.
     """
     if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 2**31:
-        raise Invalid("a plan is named by its number in the fleet", field=field)
+        raise Invalid("give the number of a plan in the fleet", field=field)
     found = fleet.plans.filter(number=number).select_related("table").defer("summary").first()
     if found is None or found.table is None:
         raise Invalid(f"the fleet has no built plan {number}", field=field)
@@ -57,20 +57,21 @@ def table_of(fleet: Fleet, number: Any, *, field: str) -> Plan:
 
 
 def with_unknown(other: Option, rates: Artifact, *, field: str) -> Option:
-    """Another plan with how many ``keys`` it places, and how many of them those rates do not have (``unknown``).
+    """Another plan with the number of ``keys`` that it places, and of those that the rates do not have (``unknown``).
 
-    Keys are found by name; what is unknown gets no request in a replay, and so stands for nothing in its figures.
+        Keys are found by name; an unknown key gets no request in a replay, so its placement has no effect on the
+    figures.
 
-    Raises
-    ------
-    Invalid
-        When every key is unknown: the plan's table would route nothing.
+        Raises
+        ------
+        Invalid
+            When every key is unknown: the table of the plan would route nothing.
     """
     names = artifacts.load(Artifact.objects.get(digest=other.table), ["key"]).column("key")
     there = pc.is_in(names, value_set=artifacts.load(rates, ["key"]).column("key").combine_chunks())
     unknown = len(names) - int(pc.sum(there).as_py() or 0)
     if unknown and unknown == len(names):
         raise Invalid(
-            f"none of the {len(names):,} keys of plan {other.plan} is known to this plan's workload", field=field
+            f"none of the {len(names):,} keys of plan {other.plan} is in the workload of this plan", field=field
         )
     return replace(other, keys=len(names), unknown=unknown)

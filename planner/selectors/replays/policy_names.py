@@ -1,4 +1,4 @@
-"""How policies are called on pages, and in which order they stand."""
+"""Names and order of policies on pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLICY_NAMES = {
 
 
 def policy_name(policy: str) -> str:
-    """What people call a policy; ``cacheroute@3`` is CacheRoute by another plan of the fleet."""
+    """The name of a policy on pages; ``cacheroute@3`` is CacheRoute with plan 3 of the fleet."""
     base, _, plan = policy.partition("@")
     name = POLICY_NAMES.get(base, base)
     return f"{name}, plan {plan}" if plan else name

@@ -37,7 +37,7 @@ class FigureRow:
 
 @dataclass(frozen=True)
 class DifferenceRow:
-    """Paired differences of a policy at a load; None where one of both has no value."""
+    """Paired differences of a policy at a load; None where one of the two has no value."""
 
     load: float
     policy: str
@@ -199,7 +199,7 @@ def verdict_tables(found: ReplayVerdict) -> VerdictTables:
 
 
 def compared_at(found: ReplayVerdict) -> tuple[float, LoadFigures, LoadFigures] | None:
-    """The highest load at which candidate or Flat-LB meets the SLO, else the lowest; and the figures of both there.
+    """The highest load at which the candidate or Flat-LB meets the SLO, else the lowest; and the figures of both at it.
 
     None when there is no load that both were run at.
     """
@@ -213,7 +213,7 @@ def compared_at(found: ReplayVerdict) -> tuple[float, LoadFigures, LoadFigures] 
 
 
 def shown_load(found: ReplayVerdict) -> float | None:
-    """The load that charts of a single load show first: in the middle of those that most policies were run at."""
+    """The load that charts of a single load show first: the middle one of those that most policies were run at."""
     policies = found.replay.policies
     ran = {load: sum(load in found.figures_of(p) for p in policies) for load in found.figures_of(CANDIDATE)}
     most = [load for load, times in ran.items() if times == max(ran.values())]
@@ -287,7 +287,7 @@ def fairness(found: ReplayVerdict) -> Fairness | None:
     here: dict[str, TenantsAtLoad] = {}
     for policy in in_order(found.replay.policies):
         for row in found.verdict.tenants_of(policy):
-            if row.load_rps == load:  # a policy that was not run at this load has no row
+            if row.load_rps == load:  # A policy that was not run at this load has no row.
                 here[policy] = row
     if CANDIDATE not in here:
         return None
@@ -298,7 +298,7 @@ def fairness(found: ReplayVerdict) -> Fairness | None:
 
 
 def event_labels(found: ReplayVerdict, policy: str) -> list[str]:
-    """Label of each moment at which something happened in a cell of this policy, in the order of its dips."""
+    """The label of each event in a cell of this policy, in the order of its dips."""
     at: dict[float, list[str]] = {}
     for fault in found.parameters.faults:
         at.setdefault(fault.start, []).append(f"{fault.destination} {fault.kind}")
@@ -306,7 +306,7 @@ def event_labels(found: ReplayVerdict, policy: str) -> list[str]:
             at.setdefault(fault.end, []).append(f"{fault.destination} back, cold")
     switch = found.parameters.switch
     if switch and policy == CANDIDATE:
-        at.setdefault(switch.at, []).append(f"plan {switch.plan} gives way to plan {found.replay.plan.number}")
+        at.setdefault(switch.at, []).append(f"plan {switch.plan} is replaced by plan {found.replay.plan.number}")
     return [" and ".join(at[moment]) for moment in sorted(at)]
 
 
@@ -324,14 +324,14 @@ def recovery_rows(found: ReplayVerdict) -> list[RecoveryRow]:
 
 
 def _back(dip: DipOfSeeds) -> str:
-    """When the curve recovered, in words: never a bare number where some seeds did not see it."""
+    """When the curve recovered, in words, with the number of seeds in which it did not."""
     if dip.before is None:
-        return "no requests before to compare with"
+        return "no earlier requests to compare with"
     if dip.censored == dip.of or dip.duration_s is None:
-        return f">{rounded(dip.seen_s)} s: not back before the end"
+        return f">{rounded(dip.seen_s)} s: not recovered before the end"
     text = f"{_seconds(dip.duration_s)} s"
     if dip.censored:
-        text += f" where it came back; {dip.censored} of {dip.of} seeds did not within {rounded(dip.seen_s)} s"
+        text += f" where it recovered; {dip.censored} of {dip.of} seeds did not within {rounded(dip.seen_s)} s"
     return text
 
 

@@ -1,4 +1,4 @@
-"""Which decisions on a plan count at this moment. Services count by these, and pages and the inbox show them."""
+"""Decisions on a plan that count at this moment: the same rule for services, pages and the inbox."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from planner.roles import APPROVE, GROUPS
 
 
 def in_force(now: dt.datetime | None = None) -> Q:
-    """Decisions that were neither withdrawn nor have run out."""
+    """Decisions that were not withdrawn and have not expired."""
     return Q(withdrawn_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now or timezone.now()))
 
 
 def approvers_of(fleet: Fleet | int) -> QuerySet[User]:
-    """The accounts that are on and hold the right to approve, everywhere or on this fleet."""
+    """The active accounts with the right to approve, everywhere or on this fleet."""
     app, codename = APPROVE.split(".")
     permission = {"codename": codename, "content_type__app_label": app}
     here = FleetRole.objects.filter(fleet=fleet, role__in=[name for name, held in GROUPS.items() if APPROVE in held])

@@ -1,4 +1,4 @@
-"""What waits for a person: read from the state of things each time, so that nothing is shown that waits no more."""
+"""What a person has to decide or review, read from the present state each time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from planner.selectors.rollouts.queries import hold_left_s, latest_analysis, rol
 
 @dataclass(frozen=True)
 class Waiting:
-    """One thing that somebody waits for. ``kind``: approval, waiver, review, break-glass, rollout or monitor."""
+    """One item that waits for a person. ``kind``: approval, waiver, review, break-glass, rollout or monitor."""
 
     kind: str
     fleet: str
@@ -30,7 +30,7 @@ class Waiting:
 
 
 def waiting_for_me(user: User) -> list[Waiting]:
-    """Everything that waits for the person, the oldest first; a fixed number of queries however much it is."""
+    """Everything that waits for the person, the oldest first, in a fixed number of queries."""
     approves = rights.fleets_with(user, rights.APPROVE)
     operates = rights.fleets_with(user, rights.OPERATE)
     reviews = Fleet.objects.filter(Q(pk__in=approves.values("pk")) | Q(pk__in=_managed(user).values("pk")))
@@ -78,7 +78,7 @@ def _reviews(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
         Waiting(
             "review",
             row.fleet.slug,
-            f"review the break-glass of {row.opened_by} on {row.fleet}; no canary starts before that",
+            f"review the break-glass of {row.opened_by} on {row.fleet}; no canary starts before the review",
             row.closed_at or row.expires_at,
             reverse("break-glass", args=[row.fleet.slug]),
         )
@@ -87,7 +87,7 @@ def _reviews(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
 
 
 def _open_break_glass(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
-    """Open break-glass of other people; it is reviewed when it is closed."""
+    """Open break-glass of other people; it is reviewed after it is closed."""
     now = timezone.now()
     rows = BreakGlass.objects.filter(fleet__in=fleets, closed_at=None, expires_at__gt=now).exclude(opened_by=user)
     return [
@@ -103,7 +103,7 @@ def _open_break_glass(user: User, fleets: QuerySet[Fleet]) -> list[Waiting]:
 
 
 def _rollouts(fleets: QuerySet[Fleet]) -> list[Waiting]:
-    """Canaries that a person has to look at: held by something else than time, or free to go on."""
+    """Canaries that a person has to look at: paused or held by a check, or ready to advance."""
     found = []
     for rollout in rollouts_with_state().filter(state=Rollout.State.CANARY, fleet__in=fleets):
         if hold_left_s(rollout) > 0 and rollout.paused_at is None:
@@ -112,7 +112,7 @@ def _rollouts(fleets: QuerySet[Fleet]) -> list[Waiting]:
         if not held and rollout.fleet.auto_advance:
             continue
         analysis = latest_analysis(rollout)
-        what = "; ".join(hold.message for hold in held) or "its step was watched and passed: advance it"
+        what = "; ".join(hold.message for hold in held) or "its step passed: advance it"
         found.append(
             Waiting(
                 "rollout",
@@ -127,7 +127,7 @@ def _rollouts(fleets: QuerySet[Fleet]) -> list[Waiting]:
 
 
 def _monitor(fleets: QuerySet[Fleet]) -> list[Waiting]:
-    """Fleets whose newest check says that they left the validated range, or that nothing is heard of them."""
+    """Fleets whose latest monitor check found them outside the validated range, or without telemetry."""
     newer = DriftCheck.objects.filter(fleet=OuterRef("fleet"), pk__gt=OuterRef("pk"))
     bad = (DriftCheck.Verdict.OUT_OF_RANGE, DriftCheck.Verdict.SILENT)
     rows = DriftCheck.objects.filter(~Exists(newer), fleet__in=fleets, verdict__in=bad)
@@ -147,7 +147,7 @@ def _monitor(fleets: QuerySet[Fleet]) -> list[Waiting]:
 
 
 def _fell_back(fleets: QuerySet[Fleet]) -> list[Waiting]:
-    """Fleets that the console itself has sent back to Flat-LB, for as long as that is what is live."""
+    """Fleets that the monitor returned to Flat-LB, while Flat-LB is active."""
     rows = Rollout.objects.filter(
         state=Rollout.State.ACTIVE, kind=Rollout.Kind.FALLBACK, started_by=None, fleet__in=fleets
     )
@@ -155,7 +155,7 @@ def _fell_back(fleets: QuerySet[Fleet]) -> list[Waiting]:
         Waiting(
             "monitor",
             row.fleet.slug,
-            f"the monitor sent {row.fleet} back to Flat-LB from {row.incumbent}: find out why before a plan goes live",
+            f"the monitor returned {row.fleet} to Flat-LB from {row.incumbent}: find the cause before you activate a plan",
             row.activated_at or row.created_at,
             reverse("fleet-timeline", args=[row.fleet.slug]),
         )

@@ -1,4 +1,4 @@
-"""What the page of a plan shows of its review: checks, waivers, decisions and comments."""
+"""The review part of the page of a plan: checks, waivers, decisions and comments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from django.utils import timezone
 from planner.models import Approval, GateEvaluation, GateItem, Plan, PlanComment, Waiver
 from planner.selectors.reviews.approvals import approvers_of
 
-# Comments that the page of a plan shows; the API has all of them.
+# Comments on the page of a plan; the API lists all of them.
 SHOWN_COMMENTS = 50
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision and what has become of it: `state` is a word for it, `stands` whether it counts."""
+    """A decision and its present state: `state` names it, `stands` says whether it counts."""
 
     approval: Approval
     state: str
@@ -27,7 +27,7 @@ class Decision:
 
 
 def decisions_on(plan: Plan, rows: QuerySet[Approval], evidence_digest: str) -> list[Decision]:
-    """Decisions in the order they were made, held against the digest of the evidence that counts."""
+    """Decisions in the order they were made, compared with the digest of the evidence that counts."""
     now = timezone.now()
     own = {plan.author_id, plan.submitted_by_id}
     made = list(rows.select_related("approver").order_by("id"))
@@ -50,22 +50,22 @@ def _state(
     if row.evidence_digest != evidence_digest:
         return "for other evidence", False
     if row.approver_id in own:
-        return "by who submitted it since", False
+        return "by a user who submitted it since", False
     if row.approver_id not in may:
-        return "by who may not approve any more", False
+        return "by a user who may no longer approve", False
     return "", True
 
 
 @dataclass(frozen=True)
 class WaiverRow:
-    """A waiver and where it stands: asked for, in force, or over."""
+    """A waiver and its state: requested, in force, or ended."""
 
     waiver: Waiver
     state: str
 
     @property
     def pending(self) -> bool:
-        """Whether somebody has to decide on it."""
+        """Whether it waits for a decision."""
         return self.state == "asked for"
 
     @property
@@ -90,7 +90,7 @@ def _waiver_state(row: Waiver, now: dt.datetime) -> str:
 
 
 def askable(items: Iterable[GateItem], waivers: list[WaiverRow]) -> list[dict[str, Any]]:
-    """Checks that do not pass, can be waived, and have no waiver that is asked for or in force."""
+    """Checks that do not pass, can be waived, and have no waiver that is requested or in force."""
     taken = {row.waiver.check_name for row in waivers if row.pending or row.in_force}
     return [
         check
@@ -106,7 +106,7 @@ def comments_of(plan: Plan) -> list[PlanComment]:
 
 
 def review(plan: Plan, evaluation: GateEvaluation | None, items: list[GateItem]) -> dict[str, object]:
-    """All of it for the page of a plan."""
+    """Read all of it for the page of a plan."""
     waivers = waivers_of(plan)
     return {
         "decisions": decisions_on(plan, plan.approvals.all(), evaluation.evidence_digest if evaluation else ""),

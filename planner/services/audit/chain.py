@@ -1,7 +1,8 @@
-"""Proving that the audit trail is what it was: the chain read from end to end, and checkpoints signed with Ed25519.
+"""Verification of the audit trail: reading the whole chain, and checkpoints signed with Ed25519.
 
-The chain shows every change, gap and swap within what is there. Whoever owns the database could cut off its end, or
-write a whole new chain: against that stand checkpoints, kept elsewhere, which say what the chain was at their time.
+The chain shows every change, gap and reordering within the stored events. The owner of the database could remove the
+newest events or write a whole new chain; checkpoints, which are kept elsewhere and record the head of the chain at
+their time, detect that.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 
 FORMAT = "cacheroute.checkpoint/1"
-MAX_FAULTS = 100  # that are named; all are counted
-# An event gets its time when it is written and its place when its transaction commits, which is minutes later at most.
+MAX_FAULTS = 100  # Faults that are listed; all are counted.
+# An event gets its time when it is written and its position when its transaction commits, at most minutes later.
 MAX_LATE = dt.timedelta(hours=1)
-FETCHED = 5_000  # rows at a time
+FETCHED = 5_000  # Rows per fetch.
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is not as it was written."""
+    """One event or link that is not as it was written."""
 
     kind: str
     position: int | None
@@ -49,10 +50,10 @@ class Fault:
 
 @dataclass
 class Verdict:
-    """What reading the whole chain found."""
+    """The result of reading the whole chain."""
 
     links: int = 0
-    last: int = 0  # position of the last link: the same where nothing is missing
+    last: int = 0  # Position of the last link; equal to the number of links when none is missing.
     head: str = GENESIS
     fault_count: int = 0
     faults: list[Fault] = field(default_factory=list)
@@ -64,18 +65,18 @@ class Verdict:
         return not self.fault_count
 
     def add(self, kind: str, position: int | None, event: int | None, message: str) -> None:
-        """Count a fault, and name it while there are few."""
+        """Count a fault, and list it while there are few."""
         self.fault_count += 1
         if len(self.faults) < MAX_FAULTS:
             self.faults.append(Fault(kind, position, event, message))
 
 
 def verify(checkpoints: list[JsonObject] | None = None) -> Verdict:
-    """Read the chain and hold it against the stored checkpoints and those given (documents with their signature).
+    """Read the chain and compare it with the stored checkpoints and those given (documents with their signature).
 
-    Names every event that was altered, is missing or stands at another place, links that are missing, and events that
-    were written around the chain. What is added meanwhile is not looked at: checkpoints are read
-    before the chain, and the chain by one query.
+        Lists every event that was altered, is missing or has another position, links that are missing, and events
+    without
+        a link. Events added meanwhile are not read: checkpoints are read before the chain, and the chain by one query.
     """
     verdict = Verdict()
     wanted: dict[int, list[JsonObject]] = {}
@@ -87,7 +88,7 @@ def verify(checkpoints: list[JsonObject] | None = None) -> Verdict:
             verdict.add("checkpoint", None, None, f"stored checkpoint {row.pk}: {refusal.message}")
     for document in [*known, *(checkpoints or [])]:
         wanted.setdefault(int(document["position"]), []).append(document)
-    with transaction.atomic():  # a cursor on the server lives in one
+    with transaction.atomic():  # A server-side cursor needs a transaction.
         wrong = _read_chain(verdict, wanted)
         _name_swaps(verdict, wrong)
         for position, documents in wanted.items():
@@ -97,7 +98,7 @@ def verify(checkpoints: list[JsonObject] | None = None) -> Verdict:
                     verdict.add("cut-off", position, None, f"{covered}, the chain ends at {verdict.last}: cut off")
         verdict.checkpoints = sum(len(found) for found in wanted.values())
         for event in AuditEvent.objects.filter(link=None).order_by("id").values_list("id", flat=True)[:MAX_FAULTS]:
-            verdict.add("unchained", None, event, f"event {event} has no place in the chain")
+            verdict.add("unchained", None, event, f"event {event} has no position in the chain")
     return verdict
 
 
@@ -116,7 +117,7 @@ def _rows() -> Iterator[tuple[int, int, str, str, dt.datetime | None, str | None
 
 
 def _read_chain(verdict: Verdict, wanted: dict[int, list[JsonObject]]) -> list[tuple[int, int]]:
-    """Walk the links; returns (position, event) of those whose digest is not that of the event that stands there."""
+    """Read the links; return (position, event) of those whose digest is not that of the event at their position."""
     expected, earlier, wrong, newest = 1, GENESIS, [], None
     for position, event, previous, digest, at, text in _rows():
         if expected < position:
@@ -128,17 +129,19 @@ def _read_chain(verdict: Verdict, wanted: dict[int, list[JsonObject]]) -> list[t
                 "broken", position, event, f"link {position} (event {event}) does not follow the link before it"
             )
         if text is None:
-            verdict.add("missing-event", position, event, f"event {event} is missing; it stood at {position}")
+            verdict.add("missing-event", position, event, f"event {event} is missing; its position was {position}")
         elif hashlib.sha256((previous + text).encode()).hexdigest() != digest:
             wrong.append((position, event))
         if at is not None:
             if newest is not None and at < newest - MAX_LATE:
-                verdict.add("backdated", position, event, f"event {event} at {position} says {at}, after {newest}")
+                verdict.add("backdated", position, event, f"event {event} at {position} is dated {at}, after {newest}")
             newest = at if newest is None else max(newest, at)
         for document in wanted.get(position, ()):
             if document["digest"] != digest:
                 issued = document["issued_at"]
-                verdict.add("checkpoint", position, event, f"the checkpoint of {issued} says otherwise of {position}")
+                verdict.add(
+                    "checkpoint", position, event, f"the checkpoint of {issued} has another digest for {position}"
+                )
         expected, earlier = position + 1, digest
         verdict.links += 1
     verdict.last, verdict.head = expected - 1, earlier
@@ -146,13 +149,13 @@ def _read_chain(verdict: Verdict, wanted: dict[int, list[JsonObject]]) -> list[t
 
 
 def _name_swaps(verdict: Verdict, wrong: list[tuple[int, int]]) -> None:
-    """Tell events that were moved from those that were altered: a moved one fits at another place."""
+    """Distinguish events that were moved from those that were altered: a moved event fits at another position."""
     for position, event in wrong:
         home = None
         if len(wrong) <= MAX_FAULTS:
             home = next((p for p, other in wrong if p != position and _fits(event, p)), None)
         if home is not None:
-            verdict.add("moved", position, event, f"event {event} stands at {position} and belongs at {home}")
+            verdict.add("moved", position, event, f"event {event} is at {position} and belongs at {home}")
         else:
             verdict.add("altered", position, event, f"event {event} at {position} was altered")
 
@@ -171,9 +174,11 @@ def _fits(event: int, position: int) -> bool:
 
 # --- checkpoints ---------------------------------------------------------------------------------------------
 def signing_key() -> Ed25519PrivateKey:
-    """The installation's key: `CACHEROUTE_AUDIT_KEY` (32 bytes, hex), else a file of the console's home.
+    """The key of the installation: `CACHEROUTE_AUDIT_KEY` (32 bytes, hex), else a file in the home of the console.
 
-    The file is made at the first use, for its owner only. Where the key should outlive the machine, set the variable.
+        The file is created at the first use, readable by its owner only. To keep the key when the machine is replaced,
+    set
+        the variable.
     """
     given = settings.AUDIT_KEY
     if given:
@@ -188,7 +193,7 @@ def signing_key() -> Ed25519PrivateKey:
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(Ed25519PrivateKey.generate().private_bytes_raw().hex())
         try:
-            os.link(fresh, path)  # never over a key that another process made meanwhile
+            os.link(fresh, path)  # Never overwrite a key that another process created meanwhile.
         except FileExistsError:
             pass
         finally:
@@ -198,7 +203,7 @@ def signing_key() -> Ed25519PrivateKey:
 
 @transaction.atomic
 def sign_checkpoint(*, acting_user: User) -> AuditCheckpoint:
-    """Sign the head of the chain. The document is what to keep elsewhere."""
+    """Sign the head of the chain. Keep the document elsewhere."""
     rights.require(acting_user, rights.MANAGE)
     last = AuditLink.objects.order_by("-position").first()
     if last is None:
@@ -231,7 +236,7 @@ def sign_checkpoint(*, acting_user: User) -> AuditCheckpoint:
 
 
 def check_signature(document: Any, public_key: str | None = None) -> JsonObject:
-    """The document, when it is a checkpoint with a true signature, by the named key where one is named.
+    """Return the document, when it is a checkpoint with a valid signature, by the named key where one is named.
 
     Raises
     ------
@@ -239,23 +244,23 @@ def check_signature(document: Any, public_key: str | None = None) -> JsonObject:
         Saying what is wrong with it.
     """
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise Invalid(f"this is no checkpoint ({FORMAT})")
+        raise Invalid(f"this is not a checkpoint ({FORMAT})")
     signed = {name: value for name, value in document.items() if name != "signature"}
     try:
         key, position = str(document["public_key"]), int(document["position"])
         signature = bytes.fromhex(str(document["signature"]))
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(signature, canonical_json(signed))
     except (KeyError, ValueError, InvalidSignature) as error:
-        raise Invalid("the checkpoint's signature does not hold: it was altered, or is not whole") from error
+        raise Invalid("the signature of the checkpoint is not valid: it was altered, or is incomplete") from error
     if public_key is not None and key != public_key.strip().lower():
         raise Invalid("the checkpoint was signed with another key")
     if position < 1 or len(str(document.get("digest"))) != len(GENESIS):
-        raise Invalid("the checkpoint names no place of a chain")
+        raise Invalid("the checkpoint has no position in a chain")
     return document
 
 
 def read_checkpoint(path: Path, public_key: str | None = None) -> JsonObject:
-    """A checkpoint from a file, its signature checked."""
+    """Read a checkpoint from a file and verify its signature."""
     try:
         document = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:

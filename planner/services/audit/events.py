@@ -14,9 +14,9 @@ from planner.models.audit import EARLIER_ACTIONS
 from planner.records import JsonObject
 from planner.selectors.access.rights import open_break_glass_of
 
-# Larger maps and lists are kept as their count, their digest and their first entries: events are never deleted.
+# Larger maps and lists are stored as their count, their digest and their first entries: events are never deleted.
 MAX_ENTRIES, FIRST_ENTRIES = 200, 20
-# Every action that is recorded, with the words that a timeline shows.
+# Every action that is recorded, with the words of the timeline.
 ACTIONS: dict[str, str] = {
     "fleet.created": "created the fleet",
     "fleet.policy_changed": "changed the fleet's policy",

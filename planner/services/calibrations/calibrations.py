@@ -1,4 +1,4 @@
-"""Calibrations: simulated by a sweep of one replica, as a job or at once; or recorded as somebody measured them."""
+"""Calibrations: simulated by a sweep of one replica (as a job or at once), or recorded as measured."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from planner.simulation.calibration import DEFAULT_LOADS, MAX_TRIALS
 from planner.simulation.knee import find_knee
 
 MAX_LOADS = 50
-# Between two looks at a job's row while a point is computed: a cancelled one stops within two seconds.
+# Seconds between checks of the row of the job while a point is computed: a cancelled job stops within two seconds.
 LOOK_EVERY_S = 0.5
 
 
 class Stopped(Exception):
-    """The job is not ours to run any more."""
+    """The job was cancelled or claimed by another worker."""
 
 
 def watch(job: Job) -> Callable[[int], None]:
@@ -65,13 +65,15 @@ def store(
 
 
 def check_margin(margin: float) -> None:
-    """W is a share of what was kept, never more."""
+    """W is a share of the measured slots, so it is never more."""
     if not 0 < margin <= 1:
         raise Invalid("the margin is a share above 0, at most 1", field="margin")
 
 
 def check_knee(fleet: Fleet, knee: str, knee_factor: float, slo_s: float | None) -> JsonObject:
-    """The knee's method and bounds as `find_knee` takes them; of "slo" the fleet's SLO is the default bound."""
+    """The method and bounds of the knee as `find_knee` takes them; for "slo", the SLO of the fleet is the default
+    bound.
+    """
     if knee == "slo" and slo_s is None:
         slo_s = fleet.slo_p99_s
     if not 1 < knee_factor <= 1_000:
@@ -97,7 +99,7 @@ def _check_order(
     knee_factor: float = 2.0,
     slo_s: float | None = None,
 ) -> JsonObject:
-    """What a simulated calibration depends on, as JSON. Fleets change; an order does not."""
+    """The inputs of a simulated calibration, as JSON. A fleet may change later; an order does not."""
     if workload.fleet_id != fleet.pk:
         raise Invalid("this workload belongs to another fleet", field="workload")
     check_margin(margin)
@@ -118,23 +120,25 @@ def _check_order(
 
 @transaction.atomic
 def order_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **options: Any) -> Job:
-    """Order a sweep of one simulated replica of the fleet's engine profile; the job's result names the calibration.
+    """Order a sweep of one simulated replica of the engine profile; the result of the job names the calibration.
 
-    Options are ``margin`` (of W), ``loads`` (requests/s of one destination; by default chosen from what the replica
-    saturates at), and ``knee``, ``knee_factor``, ``slo_s``: the method of `planner.simulation.knee.find_knee`.
+        Options are ``margin`` (of W), ``loads`` (requests/s of one destination; by default chosen from the rate at
+    which
+        the replica saturates), and ``knee``, ``knee_factor``, ``slo_s``: the method of
+        `planner.simulation.knee.find_knee`.
 
-    Raises
-    ------
-    Invalid
-        Naming the option.
-    Conflict
-        When a calibration with this workload is under way.
+        Raises
+        ------
+        Invalid
+            Naming the option.
+        Conflict
+            When a calibration with this workload is queued or running.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     order = _check_order(fleet, workload, **options)
     Workload.objects.select_for_update(no_key=True).get(pk=workload.pk)
     if open_calibration(workload) is not None:
-        raise Conflict(f"a calibration with {workload} is under way already")
+        raise Conflict(f"a calibration with {workload} is already queued or running")
     job = jobs.file_job(
         acting_user=acting_user,
         fleet=fleet,
@@ -153,7 +157,7 @@ def open_calibration(workload: Workload) -> Job | None:
 
 
 def run_calibration(job: Job) -> None:
-    """Run the sweep of a claimed job and store it; a job that was cancelled meanwhile stores nothing."""
+    """Run the sweep of a claimed job and store it; if the job was cancelled meanwhile, store nothing."""
     order = job.payload
     loads = len(order["loads"] or range(DEFAULT_LOADS))
 
@@ -172,7 +176,7 @@ def run_calibration(job: Job) -> None:
         raise JobFailed(_advice(error)) from error
     with transaction.atomic():
         if not jobs.lock_mine(job):
-            return  # cancelled, or another worker has taken it over
+            return  # Cancelled, or claimed by another worker.
         profile = ServingProfile.objects.get(pk=order["serving_profile"])
         done = store(acting_user=job.created_by, fleet=job.fleet, serving_profile=profile, **fields)
         jobs.finish(job, Job.State.SUCCEEDED, result={"calibration": done.pk})
@@ -188,7 +192,7 @@ def calibration_failed(job: Job, *, message: str, crashed: bool) -> None:
 
 
 def simulate_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **options: Any) -> Calibration:
-    """As `order_calibration`, computed here and now: for commands and the sample of the first start."""
+    """As `order_calibration`, but computed at once: for commands and the sample of the first start."""
     rights.require(acting_user, rights.PLAN, fleet)
     order = _check_order(fleet, workload, **options)
     try:
@@ -210,7 +214,7 @@ def _advice(error: ValueError) -> str:
 def _simulate(
     order: JsonObject, tell: Callable[[str, int], None], checkpoint: Callable[[int], None] | None = None
 ) -> JsonObject:
-    """The fields of the calibration that an order gives."""
+    """The fields of the calibration, from an order."""
     workload = Workload.objects.select_related("rates", "trace").get(pk=order["workload"])
     profile = ServingProfile.objects.get(pk=order["serving_profile"])
     synthetic = traces.synthetic_settings(workload)
@@ -272,9 +276,9 @@ def record_calibration(
     points: list[dict[str, float]] | None = None,
     note: str = "",
 ) -> Calibration:
-    """Record figures measured on a real engine: q_cap in requests/s, and the warm prefixes that it kept.
+    """Record figures measured on a real engine: q_cap in requests/s, and the number of warm prefixes that it kept.
 
-    W is `slots_measured` x `margin`, rounded down (the checklist wants a conservative allocation).
+    W is `slots_measured` x `margin`, rounded down (the checklist requires a conservative allocation).
     """
     rights.require(acting_user, rights.PLAN, fleet)
     if not 1e-6 <= q_cap <= 1e6:

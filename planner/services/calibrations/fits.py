@@ -1,4 +1,4 @@
-"""Engine constants fitted to the points of a measured calibration, stored as a serving profile of their own."""
+"""Engine constants fitted to the points of a measured calibration, stored as a new serving profile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from planner.simulation import PROFILES, IterationPoint, SweepPoint
 from planner.simulation.fit import MAX_EVALUATIONS, Fit, fit_iterations, fit_sweep
 
 MAX_NAME_CHARS = 80
-# What the engine is does not change with what is known of its speed.
+# Properties of the engine that a fit of its speed does not change.
 KEPT = ("model", "precision", "tensor_parallel", "context_tokens", "batching_policy", "cache_allocation",
         "hardware", "engine", "engine_version")  # fmt: skip
 
@@ -34,7 +34,7 @@ def method_of(calibration: Calibration) -> str:
 
 def _check_order(calibration: Calibration, name: str, workload: Workload | None) -> JsonObject:
     if calibration.source != Calibration.Source.MEASURED:
-        raise Conflict("its points were simulated: a fit would give back the profile that they were simulated with")
+        raise Conflict("its points were simulated: a fit would only return the profile that they were simulated with")
     if not calibration.points:
         raise Conflict("this calibration has no points; import the sweep as a file to fit constants to it")
     name = name.strip()
@@ -62,24 +62,24 @@ def _is_taken(name: str) -> bool:
 
 @transaction.atomic
 def order_fit(*, acting_user: User, calibration: Calibration, name: str, workload: Workload | None = None) -> Job:
-    """Order a fit of engine constants to a measured calibration; the job's result names the new serving profile.
+    """Order a fit of engine constants to a measured calibration; the result of the job names the new serving profile.
 
     Points that all have a mean iteration (`prefill_tokens`, `decodes`, `context_tokens`, `iteration_s`) give the
-    constants themselves (`planner.simulation.fit.fit_iterations`). Others give factors on the times of the profile
-    that was calibrated (`fit_sweep`), by simulating the requests of ``workload`` at the loads up to the knee.
+    constants themselves (`planner.simulation.fit.fit_iterations`). Other points give factors on the times of the
+    calibrated profile (`fit_sweep`), by simulating the requests of ``workload`` at the loads up to the knee.
 
     Raises
     ------
     Invalid
         Naming the option.
     Conflict
-        When the points were simulated, the name is taken, or a fit is under way.
+        When the points were simulated, the name exists, or a fit is queued or running.
     """
     rights.require(acting_user, rights.PLAN, calibration.fleet)
     calibration = Calibration.objects.select_for_update(no_key=True, of=("self",)).get(pk=calibration.pk)
     order = _check_order(calibration, name, workload)
     if open_fit(calibration) is not None:
-        raise Conflict(f"a fit to calibration {calibration.pk} is under way already")
+        raise Conflict(f"a fit to calibration {calibration.pk} is already queued or running")
     job = jobs.file_job(
         acting_user=acting_user,
         fleet=calibration.fleet,
@@ -99,7 +99,7 @@ def open_fit(calibration: Calibration) -> Job | None:
 
 
 def run_fit(job: Job) -> None:
-    """Fit for a claimed job and store the profile; a job that was cancelled meanwhile stores nothing."""
+    """Fit for a claimed job and store the profile; if the job was cancelled meanwhile, store nothing."""
     calibration = Calibration.objects.select_related("fleet", "serving_profile").get(pk=job.subject_id or 0)
 
     def tell(done: int, most: int) -> None:
@@ -114,7 +114,7 @@ def run_fit(job: Job) -> None:
         raise JobFailed(str(error)) from error
     with transaction.atomic():
         if not jobs.lock_mine(job):
-            return  # cancelled, or another worker has taken it over
+            return  # Cancelled, or claimed by another worker.
         profile = _store(job.created_by, calibration, job.payload, found)
         jobs.finish(job, Job.State.SUCCEEDED, result={"calibration": calibration.pk, "serving_profile": profile.pk})
 
@@ -131,7 +131,7 @@ def fit_failed(job: Job, *, message: str, crashed: bool) -> None:
 def fit_profile(
     *, acting_user: User, calibration: Calibration, name: str, workload: Workload | None = None
 ) -> ServingProfile:
-    """As `order_fit`, computed here and now: for commands."""
+    """As `order_fit`, but computed at once: for commands."""
     rights.require(acting_user, rights.PLAN, calibration.fleet)
     order = _check_order(calibration, name, workload)
     try:
@@ -157,7 +157,7 @@ def _fit(
     workload = Workload.objects.select_related("rates", "trace").get(pk=order["workload"])
     between_steps = (lambda: None) if checkpoint is None else (lambda: checkpoint(0))
     trace = traces.trace_of(workload, traces.synthetic_settings(workload), checkpoint=between_steps)
-    # Beyond the knee a queue grows for as long as the run lasts, so that two runs cannot be held against each other.
+    # Beyond the knee a queue grows for as long as the run lasts, so two runs of different length cannot be compared.
     points = [
         SweepPoint(point["load_rps"], point["p99_s"], point.get("p50_s"))
         for point in calibration.points

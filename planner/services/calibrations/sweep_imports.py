@@ -37,16 +37,17 @@ def import_sweep(
 ) -> Calibration:
     """Read a measured sweep (`planner.ingest.sweep_csv`) and store it as a measured calibration of the fleet.
 
-    q_cap is read from the points by `planner.simulation.knee.find_knee`. The warm prefixes that were kept are
-    ``slots_measured``, or, where the file has trials of W, the most of which at least ``keep_share`` stayed cached, as
-    of all fewer; one of the two has to say.
+        q_cap is read from the points by `planner.simulation.knee.find_knee`. The number of warm prefixes that were
+    kept
+        is ``slots_measured``, or, where the file has trials of W, the highest number of which at least ``keep_share``
+        stayed cached, as did that share of all lower numbers. Exactly one of the two must be given.
 
-    Raises
-    ------
-    ImportProblem
-        Naming file, row and field; nothing is stored then.
-    Invalid
-        Naming the option.
+        Raises
+        ------
+        ImportProblem
+            Naming file, row and field; nothing is stored then.
+        Invalid
+            Naming the option.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     check_margin(margin)
@@ -92,7 +93,7 @@ def import_sweep(
 
 
 def _warm(sweep: ImportedSweep, stated: int | None, keep_share: float) -> tuple[int, str | None]:
-    """Warm prefixes that were kept, and "left" or "right" where the trials did not bracket how many."""
+    """The number of warm prefixes that were kept; and "left" or "right" where the trials did not bracket it."""
     if stated is not None:
         if sweep.warm_points:
             message = "the file has trials of W (prefixes, kept_share); give these or a number, not both"

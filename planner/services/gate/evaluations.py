@@ -20,7 +20,7 @@ from planner.services.gate.preload import Preloaded, read_table, with_preloaded
 
 
 def live_of(plan: Plan, stored: Preloaded | None = None) -> Live:
-    """What is true of the plan at this moment and is no part of its evidence; `stored` as in `collect_evidence`."""
+    """The facts about the plan at this moment that are not part of its evidence; `stored` as in `collect_evidence`."""
     return Live(
         now=timezone.now(),
         table_readable=(stored or read_table(plan)).readable(plan),
@@ -30,12 +30,12 @@ def live_of(plan: Plan, stored: Preloaded | None = None) -> Live:
 
 
 def judge(plan: Plan, evidence: Evidence, stored: Preloaded | None = None) -> list[JudgedItem]:
-    """The six items, in order, as they are judged at this moment; `stored` as in `collect_evidence`."""
+    """The six items, in order, judged at this moment; `stored` as in `collect_evidence`."""
     return checklist.judge(evidence, live_of(plan, stored))
 
 
 def evaluate_gate(*, acting_user: User, plan: Plan) -> GateEvaluation:
-    """Judge the plan now, because somebody with the right to plan asks for it."""
+    """Judge the plan now, for a user with the right to plan."""
     rights.require(acting_user, rights.PLAN, plan.fleet)
     return with_preloaded(plan.pk, lambda stored: judge_plan(acting_user=acting_user, plan=plan, stored=stored))
 
@@ -46,8 +46,8 @@ def judge_plan(*, acting_user: User | None, plan: Plan, stored: Preloaded) -> Ga
 
     Raises
     ------
-    stored.Unread
-        When `stored` is not of what is live now.
+    preload.Unread
+        When `stored` was read for another active plan than the present one.
     """
     plan = lock_plan(plan.pk)
     evidence = collect_evidence(plan, stored)

@@ -1,8 +1,8 @@
-"""What transitions need of files, read before they take a lock.
+"""Files that transitions need, read before the transition takes a lock.
 
-Falling back takes the fleet's lock and must never wait for object storage. So nothing is read under a lock: a table is
-verified and the blast radius computed first, by the digests of what is content-addressed, and under the lock only
-database values are compared with them. Where those name other tables meanwhile, it is read and tried again.
+A fallback takes the lock of the fleet and must never wait for object storage. So no file is read under a lock: tables
+are verified and the blast radius computed before, by the digests of content-addressed files, and under the lock only
+database values are compared with them. When those name other tables meanwhile, the files are read again.
 """
 
 from __future__ import annotations
@@ -22,39 +22,42 @@ from planner.selectors.rollouts.incumbents import incumbent_of
 
 T = TypeVar("T")
 TRIES = 4
-# Ids of the plan and its table, of the plan that it is held against and its table: none of them ever changes.
+# Ids of the plan and its table, and of the plan it is compared with and its table. None of them ever changes.
 _Pair = tuple[int, int | None, int, int | None]
 
 
 class NotPreloaded(Exception):
-    """Something is asked for under a lock that was not read before it."""
+    """A file is needed under a lock that was not read before it."""
 
 
 @dataclass(frozen=True)
 class Preloaded:
-    """What was read: of each table why it cannot be (empty when it can), and of each pair of plans what moves."""
+    """The result of reading: for each table, why it cannot be read (empty when it can), and for each pair of plans,
+    what
+    moves.
+    """
 
     tables: dict[int, str] = field(default_factory=dict)
     radii: dict[_Pair, BlastRadius | None] = field(default_factory=dict)
 
     def require_table(self, plan: Plan) -> None:
-        """Raise ArtifactLost when the table of the plan could not be read, Unread when nobody tried."""
+        """Raise ArtifactLost when the table of the plan could not be read, Unread when it was not read."""
         if self._lost(plan):
             raise ArtifactLost(self._lost(plan))
 
     def readable(self, plan: Plan) -> bool:
-        """Whether the plan has a table and it could be read."""
+        """Whether the plan has a table that could be read."""
         return plan.table_id is not None and not self._lost(plan)
 
     def radius(self, plan: Plan, against: Plan) -> BlastRadius | None:
-        """What bringing the plan to traffic would touch; None where a table or the rates could not be read."""
+        """What bringing the plan to traffic would change; None where a table or the rates could not be read."""
         try:
             return self.radii[_pair(plan, against)]
         except KeyError:
             raise NotPreloaded from None
 
     def _lost(self, plan: Plan) -> str:
-        assert plan.table_id is not None  # a plan without a table has no evidence
+        assert plan.table_id is not None  # A plan without a table has no evidence.
         try:
             return self.tables[plan.table_id]
         except KeyError:
@@ -66,12 +69,12 @@ def _pair(plan: Plan, against: Plan) -> _Pair:
 
 
 def held_against(plan: Plan) -> Plan:
-    """The plan that is live in the place of this one: its incumbent, or Flat-LB."""
+    """The plan whose place this one takes: its incumbent, or Flat-LB."""
     return incumbent_of(plan) or Plan.objects.get(fleet=plan.fleet_id, kind=Plan.Kind.FLAT)
 
 
 def read(plan: Plan) -> Preloaded:
-    """Read what a transition of the plan needs: as slow as storage is, and never to be called with a row locked."""
+    """Read what a transition of the plan needs. As slow as storage: never call it with a row locked."""
     if plan.table is None:
         return Preloaded()
     try:
@@ -88,7 +91,7 @@ def read(plan: Plan) -> Preloaded:
 
 
 def read_table(plan: Plan) -> Preloaded:
-    """Verify the table of the plan alone; as `read`."""
+    """Verify only the table of the plan; otherwise as `read`."""
     if plan.table is None:
         return Preloaded()
     try:
@@ -99,12 +102,13 @@ def read_table(plan: Plan) -> Preloaded:
 
 
 def with_preloaded(plan_id: int, work: Callable[[Preloaded], T], *, reader: Callable[[Plan], Preloaded] = read) -> T:
-    """Read what a plan needs, then do the work in one transaction; both again when something else went live meanwhile.
+    """Read what a plan needs, then do the work in one transaction; repeat both when another plan became active
+    meanwhile.
 
     Raises
     ------
     Busy
-        When it changes faster than it can be read.
+        When the active plan changes faster than its files can be read.
     """
     for _ in range(TRIES):
         stored = reader(Plan.objects.select_related("table", "workload__rates").get(pk=plan_id))
@@ -113,4 +117,4 @@ def with_preloaded(plan_id: int, work: Callable[[Preloaded], T], *, reader: Call
                 return work(stored)
         except NotPreloaded:
             continue
-    raise Busy("what is live on this fleet changes faster than it can be looked at: try again")
+    raise Busy("the active plan of this fleet changes faster than its files can be read: try again")

@@ -15,10 +15,10 @@ from planner.services.jobs import kinds
 
 @transaction.atomic
 def cancel_job(*, acting_user: User, job: Job) -> Job:
-    """Cancel a job and what it was making; a worker that runs it drops its result."""
+    """Cancel a job and its result; a worker that runs it drops what it computed."""
     rights.require(acting_user, rights.PLAN, job.fleet)
     kind = kinds.find(job.kind)
-    # The subject is locked before the job everywhere, so that two services never wait for each other.
+    # The subject is locked before the job everywhere, so that two services cannot deadlock.
     if kind is not None and kind.lock is not None and job.subject_id is not None:
         kind.lock(job.subject_id)
     job = Job.objects.select_for_update(no_key=True).get(pk=job.pk)

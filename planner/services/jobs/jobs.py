@@ -1,10 +1,10 @@
-"""Job rows: filing, claiming, progress, cancelling, and the sweep that picks up what was lost.
+"""Job rows: filing, claiming, progress, cancelling, and the sweep that restarts lost jobs.
 
-1. A service files a job in its own transaction; after the commit a message tells the workers to look.
-2. A worker claims it: it takes the advisory lock of the row and moves queued -> running, or takes over a
-   running row whose lock was free (its worker died). `attempt` grows with every claim.
-3. It records the outcome only while the row is still running with the attempt that it claimed.
-4. The sweep sends messages again for rows that nobody looks after: the broker was down, or a worker died.
+1. A service files a job in its own transaction; after the commit a message is sent to the workers.
+2. A worker claims it: it takes the advisory lock of the row and changes queued to running, or takes over a
+   running row whose lock is free (its worker died). `attempt` grows with every claim.
+3. The worker records the outcome only while the row is still running with the attempt that it claimed.
+4. The sweep sends messages again for rows without a worker: the broker was down, or the worker died.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from planner.services.base import locking
 from planner.services.jobs import kinds, queue
 
 log = structlog.get_logger(__name__)
-# A build whose worker died this often is what kills workers.
+# A build whose worker died this often is taken to be the cause.
 MAX_ATTEMPTS = 3
 
 
@@ -37,7 +37,7 @@ def file_job(
     total: int = 1,
     payload: JsonObject | None = None,
 ) -> Job:
-    """Create the row; the message goes out when the surrounding transaction commits."""
+    """Create the row; its message is sent when the surrounding transaction commits."""
     job = Job.objects.create(
         fleet=fleet, kind=kind, subject_id=subject_id, total=total, payload=payload or {}, created_by=acting_user
     )
@@ -46,7 +46,7 @@ def file_job(
 
 
 def send(job: Job) -> bool:
-    """Send the messages of a job to the workers. While the broker is down the row waits for the sweep."""
+    """Send the messages of a job to the workers. While the broker is down, the row waits for the sweep."""
     kind = kinds.find(job.kind)
     if kind is None:
         log.warning("job_kind_unknown", job=job.pk, kind=job.kind)
@@ -63,7 +63,7 @@ def send(job: Job) -> bool:
 
 @contextmanager
 def claimed(job_id: int) -> Iterator[Job | None]:
-    """Claim the job for the length of the block; None when there is nothing to do."""
+    """Claim the job for the length of the block; None when it cannot be claimed."""
     with locking.held(locking.JOB_SPACE, job_id) as got:
         if not got:
             yield None
@@ -75,18 +75,18 @@ def claimed(job_id: int) -> Iterator[Job | None]:
 
 
 def progress(job: Job, done: int, message: str = "") -> bool:
-    """Record progress; False when the job is not ours to run any more (cancelled or taken over)."""
+    """Record progress; False when the job was cancelled or claimed by another worker."""
     mine = Job.objects.filter(pk=job.pk, state=Job.State.RUNNING, attempt=job.attempt)
     return bool(mine.update(done=done, message=message[:300]))
 
 
 def is_mine(job: Job) -> bool:
-    """Whether the job is still ours to run."""
+    """Whether this worker still holds the job."""
     return Job.objects.filter(pk=job.pk, state=Job.State.RUNNING, attempt=job.attempt).exists()
 
 
 def lock_mine(job: Job) -> bool:
-    """Inside a transaction: lock the row and say whether it is still ours to finish."""
+    """Inside a transaction: lock the row, and say whether this worker may still finish the job."""
     return (
         Job.objects.select_for_update(no_key=True)
         .filter(pk=job.pk, state=Job.State.RUNNING, attempt=job.attempt)

@@ -63,15 +63,17 @@ def build_plan(job: Job) -> None:
             evidence_digest=stored.digest,
         )
         result = {"plan": plan.pk, "build_ms": summary["build_ms"]}
-        # In this transaction, so that whoever waits for the build never sees a gap before the replay's job.
+        # In this transaction, so that the build never appears finished without the job of its replay.
         result |= _replay_next(job, plan, prepared)
         jobs.finish(job, Job.State.SUCCEEDED, result=result)
 
 
 def _may_be_built(job: Job, plan: Plan) -> bool:
-    """Whether the job is still ours and its locked plan waits for a table; a job that can do nothing is closed."""
+    """Whether this worker still holds the job and its locked plan waits for a table; a job with nothing to do is
+    closed.
+    """
     if not jobs.lock_mine(job):
-        return False  # cancelled, or another worker has taken it over
+        return False  # Cancelled, or claimed by another worker.
     if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
         return True
     if plan.state != Plan.State.CANCELLED:
@@ -81,13 +83,13 @@ def _may_be_built(job: Job, plan: Plan) -> bool:
 
 
 def _prepared_replay(job: Job, plan: Plan) -> PreparedReplay | Refused | None:
-    """The replay that follows the build, with its options checked, or why it cannot be; None when none is wanted.
+    """The replay that follows the build, with its options checked, or why it cannot start; None when none is ordered.
 
-    Reads storage, and so comes before the build's transaction: nobody waits for a large file at the plan's lock.
+    Reads storage, so it runs before the transaction of the build: nobody waits for a large file at the lock.
     """
     if not job.payload.get("replay"):
         return None
-    assert plan.workload is not None  # a database constraint of this kind of plan
+    assert plan.workload is not None  # A database constraint of this kind of plan.
     try:
         rights.require(job.created_by, rights.PLAN, plan.fleet)
         chosen = replay_options.with_unknown_keys(plan, replay_options.chosen(plan, **job.payload["replay"]))
@@ -113,7 +115,7 @@ def build_failed(job: Job, *, message: str, crashed: bool) -> None:
     """Record that a build could not be done."""
     plan = lock_plan(job.subject_id or 0)
     if not jobs.lock_mine(job):
-        return  # cancelled, or another worker has taken it over
+        return  # Cancelled, or claimed by another worker.
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)
     if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
         plan.failure = message
@@ -129,7 +131,7 @@ def build_failed(job: Job, *, message: str, crashed: bool) -> None:
 
 
 def after_cancelled_build(*, acting_user: User, job: Job) -> None:
-    """The plan of a cancelled build is cancelled with it (its row is locked by the caller)."""
+    """Cancel the plan of a cancelled build; the caller has locked its row."""
     plan = Plan.objects.get(pk=job.subject_id or 0)
     if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
         move_plan(plan, Plan.State.CANCELLED)

@@ -1,4 +1,4 @@
-"""What a plan may be ordered with: every option checked, and refused by the name of its field."""
+"""Options of a plan: each is checked, and an error names the field."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ def checked(
     max_imbalance_factor: float | None = None,
     max_moved_share: float | None = None,
 ) -> PlanParameters:
-    """The parameters of a build: all that it takes beside the rates and the incumbent's table.
+    """The parameters of a build: all of its inputs except the rates and the table of the incumbent.
 
-    What depends on the workload is checked by `check_workload`, before; here nothing is read from storage, so that
-    the fleet may be locked meanwhile.
+        `check_workload` checks before this what depends on the workload; nothing is read from storage here, so that
+    the
+        fleet may be locked.
 
-    Members of the table will be positions in ``destinations``, the indices of the fleet's destinations that are up;
-    ``capacity`` stands in the same order.
+        Members of the table are positions in ``destinations``, the indices of the destinations of the fleet that are
+    up;
+        ``capacity`` has the same order.
 
-    Raises
-    ------
-    Invalid
-        For an option that cannot be used; `field` names it.
-    Conflict
-        When no destination is up.
+        Raises
+        ------
+        Invalid
+            For an option that cannot be used; `field` names it.
+        Conflict
+            When no destination is up.
     """
     if calibration.fleet_id != fleet.pk:
         raise Invalid("this calibration belongs to another fleet", field="calibration")
@@ -83,7 +85,7 @@ def _replan_options(
     if incumbent is None:
         for field, value in (("max_imbalance_factor", max_imbalance_factor), ("max_moved_share", max_moved_share)):
             if value is not None:
-                raise Invalid("only a replan of another plan takes this", field=field)
+                raise Invalid("only a replan of another plan takes this option", field=field)
         return None, None
     if incumbent.fleet_id != fleet.pk:
         raise Invalid("this plan belongs to another fleet", field="incumbent")
@@ -106,15 +108,16 @@ def check_workload(
     tenant_floor: dict[str, int] | None = None,
     **_: Any,
 ) -> None:
-    """Check the options that speak of a workload's keys; other options of `checked` are left to it.
+    """Check the options that depend on the keys of the workload; `checked` checks the others.
 
-    Reads the rates, which takes seconds for millions of keys: never call it with the fleet locked, for which
-    falling back would wait. Workloads do not change, so that the answer stays true.
+        Reads the rates, which takes seconds for millions of keys: never call it with the fleet locked, because a
+    fallback
+        would wait. Workloads do not change, so the answer stays true.
 
-    Raises
-    ------
-    Invalid
-        For an option that cannot be used; `field` names it.
+        Raises
+        ------
+        Invalid
+            For an option that cannot be used; `field` names it.
     """
     if workload.fleet_id != fleet.pk:
         raise Invalid("this workload belongs to another fleet", field="workload")

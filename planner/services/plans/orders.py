@@ -34,13 +34,15 @@ def order_plan(
     note: str = "",
     **options: Any,
 ) -> tuple[Plan, Job]:
-    """Order a plan with the options of `plan_options.checked`.
+    """Order a plan with the options of `options.checked`.
 
-    With `incumbent`, a plan of the fleet that has a table, it is a replan: what is warm stays where it is as far
-    as the balance allows. The build is a job; with `replay` (see `replays.start_replay`) a replay follows it.
+        With `incumbent`, a plan of the fleet that has a table, it is a replan: keys that are warm stay on their
+        destinations as far as the balance allows. The build runs as a job; with `replay` (see `replays.orders`) a
+    replay
+        follows it.
     """
     rights.require(acting_user, rights.PLAN, fleet)
-    # Before the lock: falling back takes it too, and must not wait for a large file.
+    # Before the lock: a fallback takes it too, and must not wait for a large file.
     plan_options.check_workload(fleet, workload, **options)
     if replay is not None:
         with _within_replay():
@@ -50,7 +52,7 @@ def order_plan(
     chosen = plan_options.checked(fleet=fleet, calibration=calibration, incumbent=incumbent, **options)
     parameters = chosen.to_json()
     if replay is not None:
-        # Refused now, while somebody is looking, and not after the build.
+        # Refuse now, while the user waits for the answer, and not after the build.
         with _within_replay():
             replay_options.chosen(Plan(fleet=fleet, calibration=calibration, parameters=parameters), **replay)
     latest = fleet.plans.aggregate(n=Max("number"))["n"] or 0
@@ -87,7 +89,7 @@ def order_plan(
 
 @contextmanager
 def _within_replay() -> Iterator[None]:
-    """What is wrong with the options of the replay is named by its place in the order."""
+    """Prefix the field of an error in the replay options with its place in the order."""
     try:
         yield
     except Invalid as refusal:

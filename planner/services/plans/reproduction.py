@@ -1,4 +1,4 @@
-"""Computing a stored result again from its stored inputs, and comparing digests: results are claims until then."""
+"""Computing a stored result again from its stored inputs, and comparing the digests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from planner.services.replays.completion import digest_of
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Stored and recomputed digest of a result, and where they part."""
+    """Stored and recomputed digest of a result, and where they differ."""
 
     what: str
     stored: str
@@ -28,7 +28,7 @@ class Reproduction:
 
     @property
     def same(self) -> bool:
-        """Whether the result is what its inputs give."""
+        """Whether the recomputed result equals the stored one."""
         return self.stored == self.recomputed and not self.differences
 
 
@@ -40,7 +40,7 @@ def reproduce_plan(plan: Plan) -> Reproduction:
     Conflict
         When the plan has no table.
     ArtifactLost
-        When an input is gone or is not what its digest says.
+        When an input is missing or does not match its digest.
     """
     if plan.table is None:
         raise Conflict(f"{plan} is {plan.get_state_display()}: it has no table to reproduce")
@@ -64,7 +64,7 @@ def reproduce_replay(replay: Replay) -> Reproduction:
     again: dict[int, JsonObject] = {}
     cells = ReplayCell.objects.filter(replay=replay, state=ReplayCell.State.SUCCEEDED)
     for cell in cells.select_related("replay__plan__table", "replay__workload__rates", "replay__workload__trace"):
-        # As the database gives them back.
+        # As the database returns them.
         again[cell.pk] = json.loads(json.dumps(cell_runs.figures_of(cell).to_json()))
         differing = sorted(k for k in again[cell.pk] if again[cell.pk][k] != cell.figures.get(k))
         if differing:

@@ -1,6 +1,6 @@
-"""The sample of a first start: a fleet, a workload with the source's rate shape, a plan, its replay and gate.
+"""The sample of a first start: a fleet, a workload with the rate shape of the paper, a plan, its replay and gate.
 
-All of it is generated from a seed and simulated, and says so wherever it is shown.
+All of it is generated from a seed and simulated, and every page that shows it says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLUG = "demo"
 DESTINATIONS = 30
 ENGINE_PROFILE = "llama-3.3-70b-fp8-tp2-h100"
 KEYS = 128_824
-# What Flat-LB serves just within the SLO, so that what is live before the plan is no emergency; its knee is near 70.
+# A load that Flat-LB serves just within the SLO, so that the fleet starts healthy; its knee is near 70.
 TOTAL_RPS = 64.0
 TRACE: JsonObject = {
     "requests": 20_000,
@@ -35,9 +35,10 @@ TRACE: JsonObject = {
     **SYNTHETIC_LENGTHS,
     "seed": 20_260_819,
 }
-# A newcomer sees a canary go through in minutes: short steps, and the console takes it on when they passed.
+# Short steps, so that a newcomer sees a canary complete in minutes; the console activates the plan when all steps
+# passed.
 POLICY: JsonObject = {
-    # A quarter is 900 requests a minute: two minutes of them tell the p99, where a tenth takes ten.
+    # A quarter is 900 requests a minute: two minutes give a p99, where a tenth would take ten.
     "canary_weights": [0.25, 0.5],
     "canary_holds_s": [90.0],
     "canary_warmup_s": 30.0,
@@ -49,7 +50,7 @@ REPLAY = {"loads_rps": [60.0, 120.0, 240.0], "seeds": [1, 2, 3], "requests": 20_
 
 
 def create_fleet(*, acting_user: User) -> Fleet:
-    """The sample fleet: 30 destinations that nothing listens on, judged by simulated evidence."""
+    """The sample fleet: 30 destinations with addresses where no server listens, judged by simulated evidence."""
     return fleets.create_fleet(
         acting_user=acting_user,
         slug=SLUG,
@@ -64,7 +65,7 @@ def create_fleet(*, acting_user: User) -> Fleet:
 
 
 def create_workload(*, acting_user: User, fleet: Fleet) -> Workload:
-    """128,824 keys with the source's rate shape, and a trace of requests to the busiest of them."""
+    """128,824 keys with the rate shape of the paper, and a trace of requests to the keys of highest rate."""
     rates = source_rate_shape(KEYS, total_rps=TOTAL_RPS)
     trace = synthetic_trace(rates, load_rps=TOTAL_RPS, **TRACE)
     parameters: JsonObject = {"keys": KEYS, "total_rps": TOTAL_RPS, **TRACE}

@@ -1,4 +1,4 @@
-"""Studies of a built plan: how its table would change had its inputs been wrong."""
+"""Studies of a built plan: how its table would change with other inputs."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from planner.services.plans import tables as plan_tables
 
 @transaction.atomic
 def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITIVITY) -> Job:
-    """Order a study of a plan that has its table; the result is a `Study`, and the table stays as it is.
+    """Order a study of a plan that has its table. The result is a `Study`; the table does not change.
 
-    ``sensitivity``: warm slots and q_cap are varied together, from 0.75 to 1.25 times what the plan was built with,
-    under five shares of the busiest key: 125 plans from scratch with the plan's own options.
+        ``sensitivity``: warm slots and q_cap are varied together, from 0.75 to 1.25 times the values of the plan,
+    under
+        five shares of the key of highest rate: 125 plans from scratch with the options of the plan.
 
-    Raises
-    ------
-    Invalid
-        For a kind that is not known.
-    Conflict
-        When the plan has no table, or a study of it is under way.
+        Raises
+        ------
+        Invalid
+            For an unknown kind.
+        Conflict
+            When the plan has no table, or a study of it is queued or running.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     if kind not in Study.Kind.values:
@@ -43,7 +44,7 @@ def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITI
     if plan.table_id is None:
         raise Conflict(f"{plan} has no table, so there is nothing to study")
     if open_study(plan) is not None:
-        raise Conflict(f"a study of {plan} is under way already")
+        raise Conflict(f"a study of {plan} is already queued or running")
     job = jobs.file_job(
         acting_user=acting_user,
         fleet=plan.fleet,
@@ -62,9 +63,9 @@ def open_study(plan: Plan) -> Job | None:
 
 
 def run_study(job: Job) -> None:
-    """Run the study of a claimed job and store its result; a job that was cancelled meanwhile stores nothing."""
+    """Run the study of a claimed job and store its result; if the job was cancelled meanwhile, store nothing."""
     plan = Plan.objects.select_related("fleet", "workload").get(pk=job.subject_id or 0)
-    assert plan.workload is not None  # a database constraint of plans that have a table
+    assert plan.workload is not None  # A database constraint of plans that have a table.
     if not jobs.progress(job, 1, "rates loaded"):
         return
     inputs = plan_tables.load_inputs(plan)
@@ -89,7 +90,7 @@ def run_study(job: Job) -> None:
     )
     with transaction.atomic():
         if not jobs.lock_mine(job):
-            return  # cancelled, or another worker has taken it over
+            return  # Cancelled, or claimed by another worker.
         study = Study.objects.create(
             plan=plan,
             kind=kind,
@@ -127,7 +128,7 @@ def study_failed(job: Job, *, message: str, crashed: bool) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN."""
+    """Replace infinity and NaN, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

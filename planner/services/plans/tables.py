@@ -19,7 +19,7 @@ LISTED_TENANTS = 100
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a workload tells about its keys, in key-index order."""
+    """What a workload says about its keys, in key-index order."""
 
     key_names: list[str]
     rates: np.ndarray
@@ -30,7 +30,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Built:
-    """A table over the plan's destinations; of a replan also how many of the incumbent's keys are gone."""
+    """A table over the destinations of the plan; for a replan also how many keys of the incumbent are gone."""
 
     table: RoutingTable
     inputs: Inputs
@@ -38,9 +38,9 @@ class Built:
 
 
 def load_inputs(plan: Plan) -> Inputs:
-    """The rates of the plan's workload, with prefix lengths and tenants where they are known."""
+    """The rates of the workload of the plan, with prefix lengths and tenants where they are known."""
     workload = plan.workload
-    assert workload is not None  # a database constraint of this kind of plan
+    assert workload is not None  # A database constraint of this kind of plan.
     table = artifacts.load(workload.rates)
     names, tenants = artifacts.tenants_of(table) or ([], None)
     key_names, rates = table.column("key").to_pylist(), table.column("rate").to_numpy()
@@ -48,12 +48,12 @@ def load_inputs(plan: Plan) -> Inputs:
 
 
 def build(plan: Plan, inputs: Inputs) -> Built:
-    """The table of a plan: the same inputs give the same table, whenever and wherever it is built.
+    """The table of a plan: the same inputs always give the same table.
 
     Raises
     ------
     ValueError
-        As `build_table` and `replan` do; also when the plan's parameters name another incumbent than its row.
+        As `build_table` and `replan` do; also when the parameters of the plan name another incumbent than its row.
     """
     row, ordered = plan.incumbent and plan.incumbent.number, plan.parameters.get("incumbent")
     if row != ordered:
@@ -67,11 +67,12 @@ def build(plan: Plan, inputs: Inputs) -> Built:
 def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
     """Replan over the destinations of both plans, then keep those of the new one.
 
-    1. The incumbent's keys are found by name in the new workload; those that are gone leave its table.
-    2. Its destinations come first, in its order, and new ones after them; what is not up now is not available.
-    3. The new table is renumbered to the plan's own list of destinations: what is not available holds nothing.
+    1. The keys of the incumbent are found by name in the new workload; keys that are gone leave its table.
+    2. Its destinations come first, in its order, and new ones after them; destinations that are not up now are not
+       available.
+    3. The new table is renumbered to the destinations of the plan; unavailable destinations hold no keys.
     """
-    assert incumbent.table is not None  # checked when the plan was ordered, and a table stays
+    assert incumbent.table is not None  # Checked when the plan was ordered, and a table is never removed.
     parameters = PlanParameters.from_json(plan.parameters)
     before, old_names = artifacts.load_table(incumbent.table)
     place = {name: at for at, name in enumerate(inputs.key_names)}
@@ -80,7 +81,7 @@ def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
     known = with_keys(before, new_index, len(inputs.key_names))
 
     weight = dict(zip(parameters.destinations, plan.capacity, strict=True))
-    # Insertion order: the incumbent's first. Positions are looked up, since a fleet may have thousands.
+    # Insertion order: the incumbent's first. Positions are looked up, because a fleet may have thousands.
     union = list(dict.fromkeys([*incumbent.parameters["destinations"], *parameters.destinations]))
     position = {index: at for at, index in enumerate(union)}
     available = np.array([index in weight for index in union])
@@ -94,7 +95,7 @@ def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
 
 
 def build_options(plan: Plan, inputs: Inputs) -> JsonObject:
-    """What `build_table` takes beside the rates and the number of destinations to build this plan from scratch."""
+    """The arguments of `build_table`, besides rates and destinations, to build this plan from scratch."""
     return _options(PlanParameters.from_json(plan.parameters), inputs, plan.capacity)
 
 
@@ -118,12 +119,12 @@ def _options(parameters: PlanParameters, inputs: Inputs, capacity: list[float]) 
 
 
 def _by_index(slots_of: dict[str, int] | None, names: list[str], *, missing: int) -> np.ndarray | None:
-    """int64[T] in the order of `names`; None when there is nothing to say."""
+    """int64[T] in the order of `names`; None when no tenant has a value."""
     return np.array([slots_of.get(name, missing) for name in names], dtype=np.int64) if slots_of else None
 
 
 def summary_of(plan: Plan, built: Built) -> JsonObject:
-    """What pages and searches need of a table, as JSON: a figure that is not finite is None."""
+    """The values of a table that pages and searches need, as JSON; a figure that is not finite is None."""
     table, inputs = built.table, built.inputs
     total = float(inputs.rates.sum())
     losses = [_finite(x) for x in table.after_loss.tolist()]
@@ -138,7 +139,7 @@ def summary_of(plan: Plan, built: Built) -> JsonObject:
         "slots_used": int(table.slots_used),
         "imbalance": float(table.imbalance),
         "load": [float(f"{x:.9g}") for x in table.load.tolist()],
-        # Most keys on one destination, and the highest load in terms of what q_cap lets it serve.
+        # Most keys on one destination, and the highest load as a share of what q_cap lets it serve.
         "most_held": int(np.bincount(table.members, minlength=1).max()),
         "peak_use": _finite(float((table.load / (table.q_cap * table.capacity)).max())),
         "top_keys": [
@@ -157,7 +158,7 @@ def summary_of(plan: Plan, built: Built) -> JsonObject:
         "warm_tokens": table.warm_tokens,
         "after_loss": losses,
         "worst_loss": worst,
-        # The fleet's index of the destination whose loss that is.
+        # Index in the fleet of the destination whose loss is the worst.
         "worst_loss_destination": None if worst is None else plan.parameters["destinations"][losses.index(worst)],
         "tenants": _tenants(built)[:LISTED_TENANTS],
         "tenant_count": len(inputs.tenant_names),
@@ -190,7 +191,7 @@ def _tenants(built: Built) -> list[JsonObject]:
 
 
 def _moves(plan: Plan, built: Built) -> JsonObject:
-    """What changes against the incumbent, shares of the admitted rate; None throughout for a plan from scratch."""
+    """What changes from the incumbent, as shares of the admitted rate; None throughout for a plan from scratch."""
     if plan.incumbent is None:
         names = (
             "incumbent", "moved_keys", "moved_rate", "moved_share", "rewarm_tokens", "gone_keys", "cooled_keys",

@@ -13,13 +13,13 @@ from planner.analysis.cell import CellCurve, CellDip, CellFigures, CellTenants, 
 from planner.routing import RoutingTable
 from planner.simulation import ReplayResult, Trace
 
-# Tenants of a cell that are kept by name, the busiest; the worst one is kept too, the rest are counted.
+# Tenants of a cell that are listed by name: those with the most requests, and the worst. The rest are only counted.
 LISTED_TENANTS = 50
 CURVE_BINS = 60
 
 Tenants = tuple[Sequence[str], NDArray[np.int64]]
 
-# The cells of a replay share the prompts of one trace, whatever their arrivals: the last answer serves them all.
+# Cached: the cells of a replay use the prompts of one trace, whatever their arrivals.
 _last: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
 

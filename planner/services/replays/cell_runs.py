@@ -1,4 +1,4 @@
-"""What one cell of a replay computes: the same figures whenever and wherever it runs."""
+"""Compute one cell of a replay. The figures do not depend on when or where it runs."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def _fault(fault: FaultOption, trace: Trace) -> Fault:
 
 
 def _own_table(row: Replay) -> RoutingTable:
-    assert row.plan.table is not None  # a replay starts from a built plan only
+    assert row.plan.table is not None  # A replay starts only from a built plan.
     return artifacts.load_table(row.plan.table)[0]
 
 
 def _tables(
     cell: ReplayCell, chosen: ReplayParameters, trace: Trace
 ) -> tuple[RoutingTable | None, tuple[PlanSwitch, ...]]:
-    """The table that the cell's policy starts with, and the one that takes over where plans are switched."""
+    """The table that the policy of the cell starts with, and the table it changes to at a plan switch."""
     row, (name, _, number) = cell.replay, cell.policy.partition("@")
     if name != CANDIDATE:
         return None, ()
@@ -126,7 +126,7 @@ def _tables(
 
 @lru_cache(maxsize=8)
 def _foreign_table(table_digest: str, rates_digest: str) -> RoutingTable:
-    """A table whose keys are found by name among those of a workload: plans of other workloads number others."""
+    """Return the table with its keys renumbered, by name, to those of a workload: each workload numbers keys itself."""
     table, names = artifacts.load_table(Artifact.objects.get(digest=table_digest))
     key_names, _ = artifacts.load_rates(Artifact.objects.get(digest=rates_digest))
     place = {name: at for at, name in enumerate(key_names)}

@@ -1,8 +1,8 @@
-"""The cells of a replay: claimed one by one, run, recorded once.
+"""The cells of a replay: each is claimed, run and recorded once.
 
-A replay keeps a few messages in flight. Each runs queued cells for a turn and then sends itself on while cells are
-queued, so that replays and builds share the workers, and a lost message costs no more than the sweep's next round.
-Cells of one replay are all of one version of the code: the first worker of another version fails it.
+A replay keeps a few messages in the queue. Each message runs queued cells for a limited time and is then sent again
+while cells are queued, so that replays and builds share the workers. A lost message delays a replay at most until
+the next sweep. All cells of a replay run on one version of the code: a worker of another version fails the replay.
 """
 
 from __future__ import annotations
@@ -30,41 +30,45 @@ from planner.services.replays.orders import after_cancelled_replay
 log = structlog.get_logger(__name__)
 # Task that runs the next cells of a replay, by the id of the replay.
 RUN_CELL = "planner.run_cell"
-# Messages that one replay keeps in the queue: no fewer than it may have workers, no more than others can wait for.
+# Messages that one replay keeps in the queue: at least as many as it may have workers, and few enough that other jobs
+# do not wait long.
 IN_FLIGHT = 8
-# A cell whose worker died this often is what kills workers (memory, most likely). `attempt` counts claims that were
-# not given back: a worker that is stopped, or loses its database, puts its cell back without one.
+# A cell whose worker died this often is taken to be the cause (probably memory). `attempt` counts claims that were
+# not returned: a worker that is stopped, or loses its database, returns its claim.
 MAX_ATTEMPTS = 3
-# Waits before each try to put a cell back whose database was lost: about as long as one takes to start again.
+# Seconds before each attempt to return a cell after the database was lost: about as long as a database takes to
+# restart.
 PUT_BACK_AFTER_S = (0.0, 1.0, 3.0, 9.0)
-# A message runs cells for so long before others get their turn: cells of a few ms would drown in messages.
+# Seconds for which one message runs cells before other jobs get a worker: one message for each cell of a few ms would
+# fill the queue.
 TURN_S = 0.5
-# How often a worker that computes asks whether the cell is wanted any more.
+# Seconds between checks of whether the cell is still wanted.
 LOOK_EVERY_S = 0.5
-# Queued cells that a worker looks at in one go, each of which another may take first.
+# Queued cells that a worker reads in one query; another worker may claim any of them first.
 AT_ONCE = 16
-# Shared with the processes that a worker forks, which are not told themselves that it is stopping.
+# Shared with the processes that a worker forks, which do not receive the stop signal themselves.
 _stopping = mmap.mmap(-1, 1)
 
 
 class NotWantedError(Exception):
-    """The cell was cancelled, or another worker has it: what is computed here will not be stored."""
+    """The cell was cancelled, or claimed by another worker: its result must not be stored."""
 
 
 class StoppingError(Exception):
-    """The worker is stopping: the cell is put back, for another to run."""
+    """The worker is stopping: its cell is queued again."""
 
 
 def stop_soon(stopping: bool = True) -> None:
-    """Let this worker and its processes put back the cells that they are at, and take no others."""
+    """Make this worker and its processes return the cells that they run, and claim no others."""
     _stopping[0] = int(stopping)
 
 
 def run_next_cell(replay_id: int) -> None:
-    """Run queued cells of the replay for a turn, then send the message on while more are queued.
+    """Run queued cells of the replay for a limited time, then send the message again while more are queued.
 
-    What is finished is counted once a turn. The cell that ends a replay is counted too: after it a worker finds
-    nothing queued, or its turn is over.
+        Finished cells are counted once per message. The last cell of a replay is counted too: after it, the worker
+    finds
+        nothing queued or its time is over.
     """
     if _other_version(replay_id):
         return
@@ -78,7 +82,7 @@ def run_next_cell(replay_id: int) -> None:
             took |= _run(cell)
             if _over(ends):
                 break
-        ran |= took  # none was to be had although some were queued: others are at them
+        ran |= took  # Cells are queued, but other workers claimed them first.
     if not ran and not _stopping[0]:
         return
     close_if_complete(replay_id)
@@ -87,7 +91,7 @@ def run_next_cell(replay_id: int) -> None:
 
 
 def run_cell(cell_id: int) -> bool:
-    """Run one cell, once, and count it; False when it is not there to be run."""
+    """Run one cell once, and count it; False when it cannot be run."""
     cell = ReplayCell.objects.filter(pk=cell_id).defer("figures", "error").first()
     if cell is None or cell.state != ReplayCell.State.QUEUED or _other_version(cell.replay_id):
         return False
@@ -103,7 +107,7 @@ def _over(ends: float) -> bool:
 
 
 def _other_version(replay_id: int) -> bool:
-    """Whether the replay was started by other code; it is failed then, before a cell of this code is mixed in."""
+    """Whether other code started the replay. If so, it is failed before a cell of this code is added."""
     row = Replay.objects.filter(pk=replay_id).only("code_version").first()
     if row is None or not is_outdated(row):
         return False
@@ -117,24 +121,24 @@ def _queued(replay_id: int) -> QuerySet[ReplayCell]:
 
 
 def _run(cell: ReplayCell) -> bool:
-    """Run a queued cell and record it; False when others had it first, or when it was put back."""
+    """Run a queued cell and record it; False when another worker claimed it first, or when it was returned."""
     try:
         taken, failed = _claim_and_run(cell)
     except StoppingError:
         _put_back(cell)
         return False
     except (InterfaceError, OperationalError):
-        # Of a lost database the cell knows nothing.
+        # The failure is of the database, not of the cell.
         if cell.state == ReplayCell.State.RUNNING:
             _put_back_when_there(cell)
         raise
     if failed:
-        close_if_complete(cell.replay_id)  # now: the rest of the replay is not worth computing
+        close_if_complete(cell.replay_id)  # At once: the remaining cells need not be computed.
     return taken
 
 
 def _claim_and_run(cell: ReplayCell) -> tuple[bool, bool]:
-    """Whether the cell was ours to run, and whether it failed. Runs under its advisory lock."""
+    """Whether this worker could claim the cell, and whether the cell failed. Runs under its advisory lock."""
     with locking.held(locking.CELL_SPACE, cell.pk) as got:
         claimed = got and ReplayCell.objects.filter(
             pk=cell.pk, state=ReplayCell.State.QUEUED, attempt=cell.attempt, replay__state=Replay.State.RUNNING
@@ -158,14 +162,14 @@ def _claim_and_run(cell: ReplayCell) -> tuple[bool, bool]:
 
 
 def _put_back(cell: ReplayCell) -> bool:
-    """Queue a cell that we claimed and gave up; the claim does not count as one of a worker that died."""
-    # The sweep may have queued it already. Nobody else holds this attempt, so its number can be given out again.
+    """Return a claimed cell to the queue; the claim is not counted as a worker that died."""
+    # The sweep may have queued the cell already. No other worker holds this attempt, so its number can be used again.
     ours = ReplayCell.objects.filter(pk=cell.pk, state__in=ReplayCell.OPEN, attempt=cell.attempt, attempt__gt=0)
     return bool(ours.update(state=ReplayCell.State.QUEUED, attempt=F("attempt") - 1))
 
 
 def _put_back_when_there(cell: ReplayCell) -> None:
-    """Put back a cell whose database was lost, once it answers again; else the sweep does, and the claim counts."""
+    """Return a cell once the database answers again. If it does not, the sweep returns it and the claim is counted."""
     for wait in PUT_BACK_AFTER_S:
         time.sleep(wait)
         try:
@@ -179,7 +183,7 @@ def _put_back_when_there(cell: ReplayCell) -> None:
 
 @lru_cache(maxsize=4)
 def _replay(pk: int) -> Replay:
-    """What the cells of a replay compute from, which never changes."""
+    """The inputs from which the cells of a replay compute. They never change."""
     needed = ("plan__table", "workload__rates", "workload__trace")
     unread = ("verdict", "plan__summary", "workload__shape", "workload__notices")
     return Replay.objects.select_related(*needed).defer(*unread).get(pk=pk)
@@ -194,19 +198,24 @@ def _mark_running(replay_id: int) -> None:
 def _outcome(cell: ReplayCell) -> tuple[JsonObject, str]:
     """The figures of a claimed cell, or why there are none."""
     if cell.attempt > MAX_ATTEMPTS:
-        return {}, f"its worker died {MAX_ATTEMPTS} times; is there memory enough for {cell.replay.workload}?"
+        return (
+            {},
+            f"its worker died {MAX_ATTEMPTS} times; check that workers have memory for {cell.replay.workload}",
+        )
     try:
         return figures_of(cell, _watch(cell)).to_json(), ""
     except (NotWantedError, StoppingError, InterfaceError, OperationalError):
         raise
     except Exception as problem:
-        # Whatever it is, a cell that cannot be run fails the replay instead of being tried for ever.
+        # Whatever the error, a cell that cannot be run fails the replay; it is not tried again without end.
         log.exception("cell_failed", cell=cell.pk)
         return {}, str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
 
 
 def _watch(cell: ReplayCell) -> Callable[[], None]:
-    """A function to call while computing; it raises once the cell is not ours to run any more, or we are to stop."""
+    """Return a function to call while computing: it raises once the cell is cancelled or claimed by another worker, or
+    the worker stops.
+    """
     mine = ReplayCell.objects.filter(pk=cell.pk, state=ReplayCell.State.RUNNING, attempt=cell.attempt)
     looked = time.monotonic()
 
@@ -224,32 +233,32 @@ def _watch(cell: ReplayCell) -> Callable[[], None]:
 
 
 def messages(job: Job) -> list[kinds.Message]:
-    """Messages for a replay's job: one for each queued cell, at most `IN_FLIGHT`; each sends itself on."""
+    """The messages for the job of a replay: one for each queued cell, at most `IN_FLIGHT`. Each sends itself again."""
     queued = ReplayCell.objects.filter(replay=job.subject_id, state=ReplayCell.State.QUEUED).count()
     return [(RUN_CELL, job.subject_id or 0)] * min(queued, IN_FLIGHT)
 
 
 def requeue_lost(job: Job) -> int:
-    """Cells whose worker died are queued again; returns how many."""
+    """Queue again the cells whose worker died; return how many."""
     lost = 0
     running = ReplayCell.objects.filter(replay=job.subject_id, state=ReplayCell.State.RUNNING)
     for pk in running.values_list("pk", flat=True):
         with locking.held(locking.CELL_SPACE, pk) as got:
-            # Under its lock, so that a cell which has just finished stays finished.
+            # Under the lock of the cell, so that a cell which has just finished stays finished.
             lost += got and running.filter(pk=pk).update(state=ReplayCell.State.QUEUED)
     return lost
 
 
 def wants_messages(job: Job) -> bool:
-    """Cells are queued, none is running, and the last messages led to nothing for a while.
+    """Whether cells are queued, none is running, and the last messages were long enough ago to be lost.
 
-    The while doubles with each round: a replay that waits behind others is not buried under its own messages.
+    The wait doubles with each round, so that a replay which waits for workers does not fill the queue.
     """
     cells = ReplayCell.objects.filter(replay=job.subject_id)
     if cells.filter(state=ReplayCell.State.RUNNING).exists():
         return False
     if not cells.filter(state=ReplayCell.State.QUEUED).exists():
-        # Its last worker died between storing the cell and closing the replay.
+        # Its last worker died after storing the cell and before closing the replay.
         close_if_complete(job.subject_id or 0)
         return False
     if job.dispatched_at is None:

@@ -1,6 +1,6 @@
-"""The end of a replay: every finished cell is counted, and the last one refines the ladder or closes it.
+"""The end of a replay: finished cells are counted, and the last one starts another round of bisection or the verdict.
 
-The first cell that fails ends it too: what is queued then is cancelled instead of computed for nothing.
+The first cell that fails also ends the replay: cells that are still queued are cancelled.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from planner.services.replays.verdicts import verdict_of
 log = structlog.get_logger(__name__)
 
 UPDATED = (
-    "the console was updated while this replay ran: replay again. Cells of two versions must not be mixed; it was "
-    "started by {started}, and {found} took it up."
+    "the console was updated while this replay ran: start it again. Cells of two versions must not be mixed; it was "
+    "started by {started}, and a worker of {found} claimed a cell."
 )
-# Read when the process starts: what it has loaded is of that version, whatever an upgrade puts on the disk later.
+# Read when the process starts: the process runs that version, even if an upgrade changes the files later.
 code_version()
 
 
 def close_if_complete(replay_id: int) -> None:
     """Record progress and, when no cell is open or one failed, close the replay.
 
-    One count without any lock: a cell is stored before it is counted here, so whoever stored the last one sees
-    that nothing is open. Two who see it meet at the replay's lock, and the second finds it closed.
+        The count takes no lock: a cell is stored before it is counted here, so the worker that stored the last cell
+    sees
+        that none is open. If two workers see it, both wait for the lock of the replay, and the second finds it closed.
     """
     cells = ReplayCell.objects.filter(replay=replay_id)
     found = cells.aggregate(
@@ -49,19 +50,19 @@ def close_if_complete(replay_id: int) -> None:
         done=finished, message=f"{finished} of {found['total']} cells"
     )
     if found["failed"] or not found["open"]:
-        # Judging reads the plan's table: before the locks, for others wait at them.
+        # The verdict needs the table of the plan. It is read before taking locks, so that nobody waits for storage.
         plan_id = Replay.objects.values_list("plan_id", flat=True).get(pk=replay_id)
         with_preloaded(plan_id, lambda stored: _close(replay_id, stored))
 
 
 def is_outdated(row: Replay) -> bool:
-    """Whether the replay was started by other code than runs here, so that its cells cannot go on here."""
+    """Whether the replay was started by another version of the code, so that its cells cannot continue here."""
     return row.code_version != code_version()
 
 
 @transaction.atomic
 def fail_outdated(replay_id: int) -> None:
-    """Fail a running replay that other code started; its plan goes back to where it was."""
+    """Fail a running replay that another version of the code started, and restore the state of its plan."""
     row = lock_replay(replay_id)
     if row.state == Replay.State.RUNNING and is_outdated(row):
         _fail(row, _outdated(row))
@@ -92,13 +93,13 @@ def _close(replay_id: int, stored: Preloaded) -> None:
             if not add_round(row, job):
                 _succeed(row, job, stored)
     except NotPreloaded:
-        raise  # another plan went live meanwhile: read and try again
+        raise  # Another plan became active meanwhile: read again.
     except (InterfaceError, OperationalError):
-        raise  # a lost database says nothing of the replay: the sweep closes it later
+        raise  # The failure is of the database, not of the replay: the sweep closes it later.
     except Exception as problem:
-        # Whatever it is, a replay that cannot be closed fails instead of being tried for ever.
+        # Whatever the error, a replay that cannot be closed fails; it is not tried again without end.
         log.exception("closing_failed", replay=row.pk)
-        row.refresh_from_db()  # what was changed in memory is not stored
+        row.refresh_from_db()  # Changes in memory were not stored.
         _fail(row, f"the replay could not be judged: {type(problem).__name__}: {problem}")
 
 
@@ -123,20 +124,23 @@ def _succeed(row: Replay, job: Job, stored: Preloaded) -> None:
         after={"capacity": row.verdict["capacity"], "what_if": row.parameters.get("what_if", [])},
         evidence_digest=row.figures_digest,
     )
-    # A what-if replay changes nothing that was judged; without any other, the checklist says why it does not count.
+    # A what-if replay changes nothing that was judged. If it is the only replay, the checklist says why it does not
+    # count.
     if not row.what_if or not plan.gate_evaluations.exists():
         evaluations.judge_plan(acting_user=row.created_by, plan=plan, stored=stored)
 
 
 def digest_of(row: Replay, instead: dict[int, JsonObject] | None = None) -> str:
-    """sha256 of the figures of all cells, in order of policy, load and seed; of `instead` those that were made anew."""
+    """sha256 of the figures of all cells, in order of policy, load and seed; figures in `instead` replace the stored
+    ones.
+    """
     rows = row.cells.values_list("policy", "load_rps", "seed", "figures", "pk")
     cells = [[*named, (instead or {}).get(pk, figures)] for *named, figures, pk in rows]
     return digest(sorted(cells, key=lambda cell: cell[:3]))
 
 
 def _fail(row: Replay, why: str) -> None:
-    """Fail the locked replay, cancel what is open of it, and give its plan back as it was."""
+    """Fail the locked replay, cancel its open cells, and restore the state of its plan."""
     plan = lock_plan(row.plan_id)
     cancel_open_cells(row)
     row.state, row.failure, row.finished_at = Replay.State.FAILED, why, timezone.now()

@@ -1,7 +1,7 @@
-"""What happens during a replay: destinations that fail, and one plan that takes over from another.
+"""Events during a replay: destinations that fail, and a plan that replaces another.
 
-Times are shares of the arrivals' span, 0 the first and 1 the last arrival: the same moment of the requests at every
-load, where seconds would lie in different places.
+Times are shares of the arrivals' span: 0 is the first arrival and 1 the last. A share is the same request at every
+load; a time in seconds would not be.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from planner.selectors.replays.other_plans import other_plan
 from planner.simulation.options import FaultOption, SwitchOption
 
 KINDS = ("down", "drain", "slow")
-# Kinds that take a destination away from new requests.
+# Kinds after which a destination receives no new requests.
 AWAY = ("down", "drain")
 MAX_FAULTS = 100
 MAX_FACTOR = 1_000.0
@@ -48,20 +48,20 @@ def check_faults(plan: Plan, faults: Sequence[Mapping[str, Any]]) -> tuple[Fault
             if same and fault.start < other.ends_at and other.start < fault.ends_at:
                 what = f"{fault.destination} is {fault.kind} already at that time"
                 raise Invalid(what, field=f"faults/{at}/start")
-    # Something is taken away only where a fault starts, so these moments are all that there is to look at.
+    # Destinations are removed only where a fault starts, so checking these moments is enough.
     for moment in sorted(fault.start for fault in found if fault.kind in AWAY):
         away = {f.destination for f in found if f.kind in AWAY and f.start <= moment < f.ends_at}
         if len(away) == len(positions):
             raise Invalid(
-                f"all {len(positions)} destinations of {plan} are down or drained at {moment:g} of the replay: nobody "
-                "is left to serve",
+                f"all {len(positions)} destinations of {plan} are down or drained at {moment:g} of the replay: "
+                "no destination is left to serve requests",
                 field="faults",
             )
     return found
 
 
 def _positions(plan: Plan) -> dict[str, int]:
-    """Where each destination stands in the plan's table, by name."""
+    """The position of each destination in the table of the plan, by name."""
     names = dict(plan.fleet.destinations.values_list("index", "name"))
     return {names[index]: at for at, index in enumerate(plan.parameters["destinations"]) if index in names}
 
@@ -78,7 +78,7 @@ def _fault(where: str, fault: Mapping[str, Any], positions: dict[str, int]) -> F
         names = list(positions)
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         raise Invalid(
-            f"{str(destination)[:60]!r} is no destination of this plan; it has {shown}", field=f"{where}/destination"
+            f"{str(destination)[:60]!r} is not a destination of this plan; it has {shown}", field=f"{where}/destination"
         )
     start, end, factor = fault.get("start"), fault.get("end"), fault.get("factor")
     if not _number(start) or not 0 <= start < 1:
@@ -106,7 +106,7 @@ def _number(value: Any) -> TypeGuard[float]:
 
 
 def check_switch(plan: Plan, switch: Mapping[str, Any]) -> SwitchOption:
-    """The switch as it is stored: the plan that is live until ``at``, with the digest of its table.
+    """The plan switch as it is stored: the plan that is active until ``at``, with the digest of its table.
 
     Raises
     ------
@@ -120,5 +120,5 @@ def check_switch(plan: Plan, switch: Mapping[str, Any]) -> SwitchOption:
     if not _number(at) or not 0 < at < 1:
         raise Invalid("the plans switch at a share of the arrivals' span between 0 and 1", field="switch/at")
     if number == plan.number:
-        raise Invalid(f"plan {number} cannot take over from itself", field="switch/from_plan")
+        raise Invalid(f"plan {number} cannot replace itself", field="switch/from_plan")
     return SwitchOption(**vars(other_plan(plan, number, field="switch/from_plan")), at=float(at))

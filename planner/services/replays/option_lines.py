@@ -1,4 +1,4 @@
-"""Options of a replay as people write them in a line: in a form's box, or on a command line."""
+"""Options of a replay written as one line: in a field of the form, or on a command line."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def _number(text: str) -> float:
 
 
 def gathered(parameters: list[tuple[str, str, Any]]) -> dict[str, JsonObject]:
-    """{policy: {parameter: value}} of what `read_parameter` read.
+    """{policy: {parameter: value}} from the results of `read_parameter`.
 
     Raises
     ------
     ValueError
-        When a parameter stands there twice.
+        When a parameter is given twice.
     """
     found: dict[str, JsonObject] = {}
     for policy, parameter, value in parameters:
         if parameter in found.setdefault(policy, {}):
-            raise ValueError(f"{policy}.{parameter} stands there twice")
+            raise ValueError(f"{policy}.{parameter} is given twice")
         found[policy][parameter] = value
     return found

@@ -1,4 +1,4 @@
-"""What a replay may be ordered with: every option checked, and refused by the name of its field."""
+"""Options of a replay: each is checked, and an error names the field."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from planner.simulation.options import FaultOption, OtherPlan, ReplayOptions, Sw
 
 DEFAULT_POLICIES = ("flat-lb", "sticky", "cacheroute")
 DEFAULT_SEEDS = (1, 2, 3)
-# Shares of what the destinations, each by its speed, can take at the calibrated knee, when no loads are given.
+# Default loads, as shares of what the destinations (each by its speed) can serve at the calibrated knee.
 DEFAULT_LOAD_SHARES = (0.4, 0.7, 1.0)
 MAX_CELLS = 2_000
 MAX_ROUNDS = 12
 MIN_LOAD_RPS, MAX_LOAD_RPS = 1e-6, 1e8
 LOADS_IN_WORDS = f"{MIN_LOAD_RPS:g} to {MAX_LOAD_RPS:g}".replace("e-0", "e-").replace("e+0", "e")
 ARRIVALS = ("poisson", "scaled", "gamma", "bootstrap")
-# Requests that a cell must measure after the warm-up: fewer have no 95th percentile to speak of.
+# Requests that a cell must measure after the warm-up: with fewer, a 95th percentile has no meaning.
 MIN_MEASURED = 20
 
 
 def check_options(plan: Plan, **options: Any) -> ReplayOptions:
-    """What `chosen` gives, with how many keys of other plans are unknown here, of a plan that can be replayed now.
+    """Check the options as `chosen` does, for a plan that can be replayed now, and count the keys of other plans that
+    are
+    unknown.
 
-    Reads the names of keys from storage where another plan is of another workload, once all else is checked.
+        Reads the names of keys from storage where another plan has another workload, after all other checks.
 
-    Raises
-    ------
-    Invalid
-        As `chosen`, and for another plan none of whose keys the plan's workload has.
-    Conflict
-        When the plan's state, or a replay that is under way, does not allow it.
+        Raises
+        ------
+        Invalid
+            As `chosen`; also for another plan when the workload of this plan has none of its keys.
+        Conflict
+            When the state of the plan, or a replay that is queued or running, does not allow it.
     """
     found = chosen(plan, **options)
     if plan.pk is not None:
@@ -49,10 +51,10 @@ def check_options(plan: Plan, **options: Any) -> ReplayOptions:
 
 
 def _check_state(plan: Plan, *, what_if: bool) -> None:
-    """Refuse before anything is read what is refused under the plan's lock, where it is decided."""
+    """Check early, before files are read, what is checked again under the lock of the plan."""
     running = plan.replays.filter(state=Replay.State.RUNNING).defer("verdict").first()
     if running is not None:
-        raise Conflict(f"{running} is under way: wait for it or cancel it")
+        raise Conflict(f"{running} is queued or running: wait for it or cancel it")
     state = PlanState(plan.state)
     if what_if and state not in Plan.BUILT:
         raise Conflict(f"{plan} is {plan.get_state_display()}: it cannot be replayed")
@@ -61,11 +63,12 @@ def _check_state(plan: Plan, *, what_if: bool) -> None:
 
 
 def with_unknown_keys(plan: Plan, found: ReplayOptions) -> ReplayOptions:
-    """The options, each other plan in them with its number of ``keys`` and of those that are ``unknown`` here.
+    """The options; each other plan has its number of ``keys`` and the number of those that are ``unknown`` to the
+    workload.
 
-    Reads storage: never call it with a row locked.
+        Reads storage: never call it with a row locked.
     """
-    assert plan.workload is not None  # a database constraint of this kind of plan
+    assert plan.workload is not None  # A database constraint of this kind of plan.
     rates = plan.workload.rates
     also, policies = [], list(found.policies)
     for at, other in enumerate(found.also):
@@ -74,7 +77,7 @@ def with_unknown_keys(plan: Plan, found: ReplayOptions) -> ReplayOptions:
         except Invalid:
             if other.live is not True:
                 raise
-            # It was not ordered but added: a check reports that it is missing.
+            # The plan was added by default, not ordered: a check of the checklist reports that it is missing.
             policies.remove(f"{CANDIDATE}@{other.plan}")
     switch = found.switch and with_unknown(found.switch, rates, field="switch/from_plan")
     return replace(found, policies=tuple(policies), also=tuple(also), switch=switch)
@@ -88,7 +91,7 @@ def check_others(
     switch: JsonObject | None = None,
     **_: Any,
 ) -> None:
-    """Refuse other plans that have no key of a workload, for a plan that is being ordered; `chosen` checks the rest.
+    """Refuse other plans that share no key with a workload, for a plan that is being ordered; `chosen` checks the rest.
 
     Reads storage: never call it with the fleet locked.
     """
@@ -96,7 +99,7 @@ def check_others(
     named += [("switch/from_plan", switch.get("from_plan"))] if switch else []
     for field, number in named:
         other = table_of(fleet, number, field=field)
-        assert other.table is not None  # table_of gives no others
+        assert other.table is not None  # table_of returns no other kind.
         with_unknown(OtherPlan(plan=number, table=other.table.digest), workload.rates, field=field)
 
 
@@ -118,31 +121,34 @@ def chosen(
     refine: int = 0,
     extend: bool = False,
 ) -> ReplayOptions:
-    """The options of a replay with their defaults filled in, or a refusal that names the field.
+    """Return the options of a replay with their defaults, or raise an error that names the field.
 
-    Flat-LB and the candidate are always among the policies: without both there is nothing to compare. So is the plan
-    that is live, where it can be replayed in this one's place: the checklist holds the candidate against it. Nothing is
-    read from storage, and the plan's state is not looked at: it may be one that is not built yet.
+        Flat-LB and the candidate are always among the policies: without both there is nothing to compare. The active
+    plan
+        is too, where it can be replayed on the same destinations: the checklist compares the candidate with it.
+    Nothing
+        is read from storage. The state of the plan is not checked: the plan may still be unbuilt.
 
-    Parameters
-    ----------
-    policy_parameters
-        Parameters that differ from their defaults: ``{"chwbl": {"load_factor": 1.5}}``.
-    cv, run_length
-        Of gamma gaps; gaps in a run of the bootstrap.
-    faults
-        As `replay_events.check_faults` takes them; times are shares of the arrivals' span, so that they mean the
-        same at every load.
-    switch
-        ``{"from_plan": 3, "at": 0.5}``: plan 3 of the fleet is live until half of the span, this plan after.
-    also
-        Numbers of other built plans of the fleet, replayed beside as ``cacheroute@<number>``. An older plan
-        shows what its age costs, pair by pair.
-    refine, extend
-        Rounds of bisection between each policy's passing and failing load after the ladder is done, and whether
-        they follow an open end of the ladder too.
+        Parameters
+        ----------
+        policy_parameters
+            Parameters that differ from their defaults: ``{"chwbl": {"load_factor": 1.5}}``.
+        cv, run_length
+            The coefficient of variation of gamma gaps; the gaps in one run of the bootstrap.
+        faults
+            As `events.check_faults` takes them; times are shares of the arrivals' span, so that they mean the same at
+            every load.
+        switch
+            ``{"from_plan": 3, "at": 0.5}``: plan 3 of the fleet is active until half of the span, this plan after it.
+        also
+            Numbers of other built plans of the fleet, replayed too as ``cacheroute@<number>``. With an older plan, the
+            paired differences show the effect of its age.
+        refine, extend
+            Rounds of bisection between the passing and failing loads of each policy after the ladder is done, and
+    whether
+            loads are also added beyond an open end of the ladder.
     """
-    assert plan.calibration is not None  # a database constraint of this kind of plan
+    assert plan.calibration is not None  # A database constraint of this kind of plan.
     names = list(dict.fromkeys([BASELINE, CANDIDATE, *(policies or DEFAULT_POLICIES)]))
     for name in names:
         if name not in POLICIES:
@@ -193,9 +199,9 @@ def chosen(
 
 
 def _default_loads(capacity: float, own_rps: float) -> list[float]:
-    """Shares of what the destinations can take, and the workload's own rate, without which nothing is shown of it."""
+    """Shares of what the destinations can serve, and the rate of the workload itself."""
     loads = [float(f"{capacity * share:.3g}") for share in DEFAULT_LOAD_SHARES]
-    # Of two loads within a tenth of each other one would say nothing new.
+    # Loads within a tenth of each other are too close to add information.
     if own_rps > 0 and all(abs(own_rps - load) > 0.1 * load for load in loads):
         loads.append(float(f"{own_rps:.3g}"))
     return loads
@@ -216,30 +222,30 @@ def _check_arrivals(arrivals: str, seeds: list[int], cv: float | None, run_lengt
     if run_length is not None and arrivals != "bootstrap":
         raise Invalid("only bootstrap arrivals are drawn in runs", field="run_length")
     if run_length is not None and run_length < 1:
-        raise Invalid("a run has one gap at least", field="run_length")
+        raise Invalid("a run has at least one gap", field="run_length")
 
 
 def _others(plan: Plan, numbers: list[int], switched: SwitchOption | None) -> list[OtherPlan]:
-    """The other plans, each with the digest of its table; the plan itself only beside its own switch."""
+    """The other plans, each with the digest of its table; the plan itself only beside its own plan switch."""
     found = []
     for at, number in enumerate(dict.fromkeys(numbers)):
         if number == plan.number and switched is None:
-            raise Invalid(f"plan {number} is the candidate already", field=f"also/{at}")
+            raise Invalid(f"plan {number} is already the candidate", field=f"also/{at}")
         found.append(other_plan(plan, number, field=f"also/{at}"))
     return found
 
 
 def _live(plan: Plan, others: list[OtherPlan]) -> list[OtherPlan]:
-    """The plan that is live, where it is none of the others; nothing where it cannot be replayed here."""
+    """The active plan, unless it is among the others already or cannot be replayed here."""
     incumbent = incumbent_of(plan)
     if incumbent is None or incumbent.number in [other.plan for other in others] or why_apart(plan, incumbent):
         return []
-    assert incumbent.table is not None  # it is active
+    assert incumbent.table is not None  # It is active.
     return [OtherPlan(plan=incumbent.number, id=incumbent.pk, table=incumbent.table.digest, live=True)]
 
 
 def _what_if(given: PolicyParameters, faults: Sequence[FaultOption], switched: SwitchOption | None) -> list[str]:
-    """Why the replay is no evidence for the checklist; empty when it is."""
+    """Why the replay is not evidence for the checklist; empty when it is."""
     reasons = ["faults"] if faults else []
     reasons += ["a plan switch"] if switched else []
     return reasons + [f"other parameters of {name}" for name in (CANDIDATE, BASELINE) if given.get(name)]
@@ -254,15 +260,15 @@ def check_requests(
     run_length: int | None = None,
     **_: Any,
 ) -> SyntheticRequests | None:
-    """Check options against the requests that there are; how requests are made where there is no trace.
+    """Check the options that depend on the requests, and say how requests are generated where there is no trace.
 
-    Other options of `check_options` are left to it. Reads rates or arrivals from storage: never call it with the
-    fleet locked, for which falling back would wait.
+    `chosen` checks the other options. Reads rates or arrivals from storage: never call it with the fleet locked,
+    because a fallback would wait for it.
 
     Raises
     ------
     Invalid
-        For a workload without requests, or an option that its requests cannot serve; `field` names it.
+        For a workload without requests, or an option for which its requests are not enough; `field` names it.
     """
     if workload.trace_id is not None and workload.request_count < 1:
         raise Invalid(f"workload {workload.name} has a trace without requests", field="plan")
@@ -274,7 +280,7 @@ def check_requests(
     measured = count - int(warmup * count)
     if measured < MIN_MEASURED:
         raise Invalid(
-            f"of {count:,} requests {measured:,} are left after the warm-up; {MIN_MEASURED} at least are measured",
+            f"of {count:,} requests {measured:,} are left after the warm-up; at least {MIN_MEASURED} are needed",
             field="warmup" if count >= MIN_MEASURED else "requests",
         )
     if run_length is not None and run_length >= count:

@@ -26,26 +26,27 @@ COLUMNS = ("policies", "loads_rps", "seeds", "arrivals")
 def start_replay(
     *, acting_user: User, plan: Plan, expected_version: int | None = None, **options: Any
 ) -> tuple[Replay, Job]:
-    """Start a replay of a built plan with the options of `check_options`.
+    """Start a replay of a built plan with options that `options.chosen` checks.
 
-    Each (policy, load, seed) is a cell, and a task of its own. A replay with faults, a plan switch or other rules of
-    the two policies that are compared is a what-if: it leaves the plan's state as it is, and is no evidence.
+    Each (policy, load, seed) is a cell and runs as a task of its own. A replay with faults, a plan switch or other
+    parameters of the two compared policies is a what-if: it leaves the state of the plan as it is, and is not
+    evidence.
 
     Raises
     ------
     Conflict
-        While another replay of the plan runs; for an ordinary replay of a plan that carries traffic: its approvals
-        are for the evidence that there is, and a rollout must not lose them on the way.
+        While another replay of the plan is queued or running; also for an ordinary replay of a plan that carries
+        traffic, because new evidence would void the approvals under a running rollout.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = Plan.objects.select_related("fleet__serving_profile", "workload__rates", "workload__trace").get(pk=plan.pk)
     if plan.kind == Plan.Kind.FLAT:
-        raise Conflict("Flat-LB needs no replay: it is what plans are compared with")
-    # Neither a plan's inputs nor its workload change, so this needs no lock, and reads files.
+        raise Conflict("Flat-LB needs no replay: plans are compared with it")
+    # Neither the inputs nor the workload of a plan change, so this takes no lock and may read files.
     chosen = check_options(plan, **options)
-    assert plan.workload is not None  # a database constraint of this kind of plan
+    assert plan.workload is not None  # A database constraint of this kind of plan.
     synthetic = check_requests_of(plan.workload, chosen)
-    if synthetic is None:  # the number that is replayed, not the one that was ordered
+    if synthetic is None:  # The number of requests that is replayed, not the number that was ordered.
         chosen = replace(chosen, requests=min(chosen.requests, plan.workload.request_count))
     return create_replay(acting_user, plan, expected_version, chosen, synthetic)
 
@@ -61,19 +62,19 @@ def create_replay(
     plan = lock_plan(plan.pk, expected_version)
     running = plan.replays.filter(state=Replay.State.RUNNING).first()
     if running is not None:
-        raise Conflict(f"{running} is under way: wait for it or cancel it")
+        raise Conflict(f"{running} is queued or running: wait for it or cancel it")
     plan_state = "" if chosen.what_if else plan.state
     if not chosen.what_if:
         if plan.rollouts.filter(state__in=Rollout.LIVE).exists():
             raise Conflict(
-                f"{plan} carries traffic, and another replay would put other evidence under its approvals: replay it "
+                f"{plan} carries traffic, and another replay would replace the evidence of its approvals: replay it "
                 "as a what-if, or order a plan with the same inputs and replay that",
                 code="live",
             )
         move_plan(plan, Plan.State.REPLAYING)
     elif plan.state not in Plan.BUILT:
         raise Conflict(f"{plan} is {plan.get_state_display()}: it cannot be replayed")
-    assert plan.workload is not None  # a database constraint of this kind of plan
+    assert plan.workload is not None  # A database constraint of this kind of plan.
     profile = plan.fleet.serving_profile
     row = Replay.objects.create(
         plan=plan,
@@ -120,7 +121,7 @@ def create_replay(
 
 
 def after_cancelled_replay(*, acting_user: User, job: Job) -> None:
-    """Close a cancelled replay and its open cells (rows are locked by the caller)."""
+    """Close a cancelled replay and its open cells; the caller has locked the rows."""
     row = Replay.objects.get(pk=job.subject_id or 0)
     cancel_open_cells(row)
     row.state, row.finished_at = Replay.State.CANCELLED, timezone.now()
@@ -129,12 +130,12 @@ def after_cancelled_replay(*, acting_user: User, job: Job) -> None:
 
 
 def cancel_open_cells(row: Replay) -> None:
-    """Cells that are queued or running are not wanted any more; workers that are at one find out and drop it."""
+    """Cancel cells that are queued or running; a worker that runs one detects it and drops the result."""
     row.cells.filter(state__in=ReplayCell.OPEN).update(state=ReplayCell.State.CANCELLED, finished_at=timezone.now())
 
 
 def restore_state(row: Replay, plan: Plan) -> None:
-    """Return the locked plan to its state before a replay that came to nothing: no approval is lost by one."""
+    """Restore the state that the locked plan had before a replay that was cancelled or failed: approvals are kept."""
     if plan.state == Plan.State.REPLAYING and not row.what_if:
-        # Replays that began before the state was recorded give the plan back as built, as they did then.
+        # Replays that started before the state was recorded restore the plan to built.
         move_plan(plan, PlanState(row.plan_state or Plan.State.BUILT))

@@ -50,7 +50,7 @@ def check_parameters(policies: list[str], given: PolicyParameters) -> PolicyPara
         try:
             policy_of(name, checked)
         except (TypeError, ValueError) as error:
-            # Which of several it was, the message says.
+            # The message says which of several parameters it was.
             only = tuple(checked)[:1] if len(checked) == 1 else ()
             raise Invalid(f"{name}: {error}", field=_pointer(name, *only)) from error
         if checked:

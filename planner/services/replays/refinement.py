@@ -1,4 +1,7 @@
-"""Bisection of a replay's ladder: after the last cell of a round, cells between what passes and what fails."""
+"""Bisection of the ladder of a replay: after the last cell of a round, add loads between the highest that passes and
+the
+lowest that fails.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,11 @@ from planner.simulation.options import ReplayParameters
 
 
 def add_round(row: Replay, job: Job) -> bool:
-    """Add the cells of the next round of the locked replay; False when no round is left or nothing to refine.
+    """Add the cells of the next round to the locked replay; False when no round is left or there is nothing to refine.
 
-    Each policy gets one load, the same for all of its seeds, from the mean p99 over them. It follows from figures
-    that are equal however many workers there were, so the added loads are equal too.
+        Each policy gets one load, the same for all of its seeds, from the mean p99 over the seeds. It follows from
+    stored
+        figures alone, so the added loads do not depend on the number of workers.
     """
     chosen = ReplayParameters.from_json(row.parameters)
     if row.refine_rounds >= chosen.refine:
@@ -26,7 +30,7 @@ def add_round(row: Replay, job: Job) -> bool:
     p99 = _p99(row)
     added: dict[str, float] = {}
     for policy in row.policies:
-        # fsum: the same mean in whatever order the rows come.
+        # fsum: the same mean for any order of the rows.
         means = {load: math.fsum(seeds.values()) / len(seeds) for load, seeds in p99[policy].items()}
         load = next_load(list(means), list(means.values()), row.slo_p99_s, extend=chosen.extend)
         if load is not None:
@@ -48,7 +52,7 @@ def add_round(row: Replay, job: Job) -> bool:
 
 
 def _p99(row: Replay) -> dict[str, dict[float, dict[int, float]]]:
-    """p99 of every finished cell, by policy, load and seed: that one figure, not all of them."""
+    """p99 of every finished cell, by policy, load and seed; no other figure is read."""
     found: dict[str, dict[float, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     cells = row.cells.filter(state=ReplayCell.State.SUCCEEDED).order_by("policy", "load_rps", "seed")
     for policy, load, seed, value in cells.values_list("policy", "load_rps", "seed", "figures__p99_s"):

@@ -1,4 +1,4 @@
-"""Parts of a verdict beside its ladder: tenants, and what happened to the hit rate at faults and plan switches."""
+"""Parts of a verdict other than the ladder: tenants, and the effect of faults and plan switches on the hit rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from planner.analysis.cell import CellCurve, CellDip, CellFigures, CellTenants, 
 from planner.analysis.verdict import Curve, DipOfSeeds, EventsAtLoad, MeanOfSeeds, TenantOfSeeds, TenantsAtLoad
 from planner.models import ReplayCell
 
-# Tenants of a policy and load that a verdict lists, the busiest, beside those that were the worst of a seed.
+# Tenants of a policy and load that a verdict lists: the tenants with the most requests, and the worst tenant of each
+# seed.
 LISTED_TENANTS = 20
 
 
@@ -37,7 +38,7 @@ class Cells:
         return dict(sorted(self._of[policy].get(load, {}).items()))
 
     def shared(self, policy: str, base: str, load: float) -> list[tuple[CellFigures, CellFigures]]:
-        """Figures of both policies at a load, seed by seed that both have."""
+        """Figures of both policies at a load, for the seeds that both have."""
         mine, other = self.at(policy, load), self.at(base, load)
         return [(mine[seed], other[seed]) for seed in mine if seed in other]
 
@@ -54,7 +55,7 @@ def mean_of(values: Iterable[float | None]) -> MeanOfSeeds | None:
 
 
 def tenants_of(cells: Cells, policies: list[str]) -> dict[str, tuple[TenantsAtLoad, ...]]:
-    """Per policy, its tenants at each load, the busiest first; empty when no cell knows tenants."""
+    """Per policy, its tenants at each load, the most requests first; empty when no cell has tenants."""
     found: dict[str, tuple[TenantsAtLoad, ...]] = {}
     for policy in policies:
         for load in cells.loads(policy):
@@ -76,7 +77,7 @@ def _tenants_at(load: float, of_seed: list[CellTenants]) -> TenantsAtLoad:
     count = max(tenants.count for tenants in of_seed)
     return TenantsAtLoad(
         load_rps=load,
-        # Which requests arrive differs a little between seeds: the most of any seed.
+        # Seeds draw slightly different requests: take the maximum over seeds.
         count=count,
         not_listed=max(0, count - len(listed)),
         too_few=max(tenants.too_few for tenants in of_seed),
@@ -132,7 +133,7 @@ def _dip(of_seed: list[CellDip]) -> DipOfSeeds:
 
 
 def _add_up(curves: list[CellCurve]) -> Curve:
-    """The curves of all seeds in the same bins: widths are powers of two, so finer ones are brought to the coarsest."""
+    """The curves of all seeds in the same bins: widths are powers of two, so finer curves are merged."""
     width = max(curve.width_s for curve in curves)
     sums: dict[str, list[int]] = {"requests": [], "prompt_tokens": [], "cached_tokens": []}
     for curve in curves:

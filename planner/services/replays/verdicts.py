@@ -49,7 +49,7 @@ OTHER_PLAN = f"{CANDIDATE}@"
 
 
 def verdict_of(replay: Replay) -> Verdict:
-    """Judge a replay by its succeeded cells. A (policy, load) that was not run is left out, not guessed."""
+    """Judge a replay by its succeeded cells. A (policy, load) that was not run is left out."""
     cells = Cells(replay.cells.filter(state="succeeded"))
     names = list(replay.policies)
     policies = {p: _policy(cells, p, replay.slo_p99_s) for p in names}
@@ -97,7 +97,7 @@ def _capacity_of(cells: Cells, policy: str, seed: int, loads: list[float], slo_s
     """Capacity of one seed, and how many of `loads` are within it: 0 when left-censored, all when right-censored."""
     run = [load for load in loads if seed in cells.at(policy, load)]
     p99_s = [cells.at(policy, load)[seed].p99_s for load in run]
-    found = capacity(run, [value for value in p99_s if value is not None], slo_s)  # every succeeded cell has one
+    found = capacity(run, [value for value in p99_s if value is not None], slo_s)  # Every succeeded cell has one.
     return found, 0 if found.value is None else sum(load <= found.value for load in loads)
 
 
@@ -112,8 +112,9 @@ def _capacity(found: list[Capacity], steps: list[int], loads: int) -> CapacityOf
         mean = mean_of(c.value for c in found)
         assert mean is not None
         low, high = min(found, key=_order), max(found, key=_order)
-        # Seeds stop at few different loads: an interval beyond the tested loads says less than these loads do.
-        assert low.value is not None  # not censored
+        # Seeds stop at few different loads, so an interval beyond the tested loads would claim more than was
+        # measured.
+        assert low.value is not None  # Not censored.
         within = mean.half is not None and low.lowest <= mean.mean - mean.half <= low.value
         text = give_or_take(mean.mean, mean.half) if within else f"{low} to {high}"
     return CapacityOfSeeds(text=text, per_seed=per_seed, steps=tuple(steps), of=loads, censored=censored)

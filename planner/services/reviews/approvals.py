@@ -1,4 +1,4 @@
-"""Approving and rejecting: a second person decides on evidence that cannot change under them."""
+"""Approving and rejecting: a second person decides on evidence that cannot change meanwhile."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from planner.services.base.states import lock_plan, move_plan
 from planner.services.gate.preload import Preloaded, with_preloaded
 from planner.services.reviews.evidence_changes import current_evaluation
 
-# One that ran out is closed when its giver approves anew: later than its time, and no withdrawal.
+# An expired approval is closed when the approver approves again: it ended when it expired, and is not shown as
+# withdrawn.
 _EXPIRED = Q(withdrawn_at=None) | Q(withdrawn_at__gte=F("expires_at"))
 
 
 def _decide(plan: Plan, evaluation: GateEvaluation, acting_user: User, decision: str, comment: str) -> Approval:
-    assert plan.author is not None  # a database constraint of this kind of plan
+    assert plan.author is not None  # A database constraint of this kind of plan.
     approves = decision == Approval.Decision.APPROVE
     now = timezone.now()
     mine = plan.approvals.filter(approver=acting_user, evidence_digest=evaluation.evidence_digest, decision=decision)
-    # One that has run out makes room for a new one.
-    mine.filter(withdrawn_at=None, expires_at__lte=now).update(withdrawn_at=now, withdrawn_reason="it had run out")
+    # An expired approval is replaced by the new one.
+    mine.filter(withdrawn_at=None, expires_at__lte=now).update(withdrawn_at=now, withdrawn_reason="it had expired")
     try:
         with transaction.atomic():
             return Approval.objects.create(
@@ -45,11 +46,11 @@ def _decide(plan: Plan, evaluation: GateEvaluation, acting_user: User, decision:
                 expires_at=now + dt.timedelta(days=plan.fleet.approval_days) if approves else None,
             )
     except IntegrityError as error:
-        raise Conflict("you have decided on this evaluation already", code="decided") from error
+        raise Conflict("you have already decided on this evaluation", code="decided") from error
 
 
 def _shared_email(approver: User, plan: Plan) -> str:
-    """The address that the approver has in common with the author or submitter: perhaps one person, two accounts."""
+    """The address that the approver shares with the author or submitter: they may be one person with two accounts."""
     own = approver.email.strip()
     others = (plan.author, plan.submitted_by)
     same = any(own.lower() == other.email.strip().lower() for other in others if other is not None)
@@ -64,9 +65,10 @@ def approve_plan(
     comment: str = "",
     expected_version: int | None = None,
 ) -> Approval:
-    """Approve on the evidence that was shown (`evidence_digest`). Never the author or submitter, admin or not.
+    """Approve the evidence that was shown (`evidence_digest`). The author and the submitter never may, not even an
+    admin.
 
-    The plan is approved when the fleet's quorum of different people is reached.
+        The plan is approved when the quorum of the fleet, counted in different people, is reached.
     """
     rights.require(acting_user, rights.APPROVE, plan.fleet)
     return with_preloaded(
@@ -91,7 +93,7 @@ def _approve(
     evaluation = current_evaluation(plan, stored)
     if evidence_digest != evaluation.evidence_digest:
         raise StaleVersion(
-            "The evidence was judged again since you read it; look at it once more.", code="evidence-stale"
+            "The evidence was judged again since you read it; read it again before you decide.", code="evidence-stale"
         )
     approval = _decide(plan, evaluation, acting_user, Approval.Decision.APPROVE, comment)
     approvals = count_approvals(plan, evaluation)
@@ -118,10 +120,10 @@ def _approve(
 
 @transaction.atomic
 def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version: int | None = None) -> Approval:
-    """Reject a plan in review; the reason is required, for the author reads it."""
+    """Reject a plan in review; a reason is required, because the author reads it."""
     rights.require(acting_user, rights.APPROVE, plan.fleet)
     if not comment.strip():
-        raise Invalid("say why, so that the author can mend it", field="comment")
+        raise Invalid("give a reason, so that the author can correct the plan", field="comment")
     plan = lock_plan(plan.pk, expected_version)
     if plan.state != Plan.State.IN_REVIEW:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not in review")
@@ -141,10 +143,11 @@ def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version
 
 
 def approvals_in_force(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
-    """Approvals that count: of this very evidence, neither withdrawn nor expired, by others who may still approve.
+    """Approvals that count: for this evidence, not withdrawn, not expired, by other people who may still approve.
 
-    Whoever has become the submitter since does not count: a second person is somebody else. Nor does who lost the
-    right, or whose account was switched off.
+        An approval by somebody who has since become the submitter does not count, and neither does one by a user who
+    lost
+        the right or whose account was switched off.
     """
     return _in_force(plan, evidence_digest).filter(approver__in=approvers_of(plan.fleet_id))
 
@@ -155,14 +158,14 @@ def _in_force(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
 
 
 def count_approvals(plan: Plan, evaluation: GateEvaluation) -> int:
-    """Different people who approved this very evidence, however often it was judged."""
-    return approvals_in_force(plan, evaluation.evidence_digest).count()  # by constraint one a person
+    """The different people who approved this evidence, however often it was judged."""
+    return approvals_in_force(plan, evaluation.evidence_digest).count()  # By constraint, one per person.
 
 
 def quorum_lost(plan: Plan, evaluation: GateEvaluation) -> Conflict | None:
-    """Why an approved plan has not the approvals that it needs any more; None while it has them.
+    """Why an approved plan no longer has the approvals that it needs; None while it has them.
 
-    The quorum is the fleet's of this moment, whatever it was when people voted.
+    The quorum is the present one of the fleet, whatever it was when people voted.
     """
     have, need = count_approvals(plan, evaluation), plan.fleet.min_approvals
     if have >= need:
@@ -170,13 +173,13 @@ def quorum_lost(plan: Plan, evaluation: GateEvaluation) -> Conflict | None:
     counted = approvals_in_force(plan, evaluation.evidence_digest)
     given = plan.approvals.filter(decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest)
     given = given.exclude(approver__in=counted.values("approver")).select_related("approver")
-    again = f"{have} of {need} stand; submit the plan for review again"
+    again = f"{have} of {need} approvals count; submit the plan for review again"
     lost = _in_force(plan, evaluation.evidence_digest).exclude(pk__in=counted.values("pk")).select_related("approver")
     if names := ", ".join(sorted(str(approval.approver) for approval in lost)):
-        text = f"{names} approved and may not approve on this fleet any more: {again}"
+        text = f"{names} approved but may no longer approve on this fleet: {again}"
         return Conflict(text, code="approver-lost-right")
     if expired := given.filter(_EXPIRED, expires_at__lte=timezone.now()).order_by("-expires_at").first():
-        assert expired.expires_at is not None  # filtered by it
+        assert expired.expires_at is not None  # The query selects it.
         text = f"the approval of {expired.approver} expired on {expired.expires_at:%Y-%m-%d %H:%M} UTC: {again}"
         return Conflict(text, code="approval-expired")
     if withdrawn := given.exclude(withdrawn_at=None).order_by("-withdrawn_at").first():
@@ -190,18 +193,20 @@ def quorum_lost(plan: Plan, evaluation: GateEvaluation) -> Conflict | None:
 
 @transaction.atomic
 def withdraw_approval(*, acting_user: User, approval: Approval, reason: str = "") -> Approval:
-    """Take one's own approval back. It counts no longer; a plan that lacks one cannot be deployed or taken further.
+    """Withdraw one's own approval. The plan cannot be deployed or taken further while it lacks an approval.
 
-    What carries traffic stays there: to take it off is to abort or to fall back.
+    A plan that carries traffic keeps it: abort the rollout or fall back to stop it.
     """
     plan = lock_plan(approval.plan_id)
     approval = lock(Approval, approval.pk)
     if approval.approver_id != acting_user.pk:
-        raise NotAllowed("Only who gave an approval can withdraw it; reject the plan instead.", code="not-yours")
+        raise NotAllowed(
+            "Only the user who approved can withdraw the approval; reject the plan instead.", code="not-yours"
+        )
     if approval.decision != Approval.Decision.APPROVE:
         raise Conflict("a rejection is final: order a plan with the same inputs instead")
     if approval.withdrawn_at is not None:
-        raise Conflict("this approval is withdrawn already", code="withdrawn")
+        raise Conflict("this approval is already withdrawn", code="withdrawn")
     approval.withdrawn_at, approval.withdrawn_reason = timezone.now(), reason
     approval.save(update_fields=["withdrawn_at", "withdrawn_reason"])
     plan.bump()
@@ -223,18 +228,18 @@ def withdraw_approval(*, acting_user: User, approval: Approval, reason: str = ""
 
 
 def require_approved(plan: Plan, stored: Preloaded) -> GateEvaluation:
-    """The evaluation under which a plan is approved, checked again for a deploy, under the locks.
+    """The evaluation under which a plan is approved, checked again for a deployment, under the locks.
 
-    `stored` was read before them (`stored.after_reading`).
+    `stored` was read before them (`preload.after_reading`).
 
     Raises
     ------
     Conflict
-        When the plan is not approved, or what was approved is not what is true now.
+        When the plan is not approved, or the approved evidence is no longer current.
     """
     if plan.state != Plan.State.APPROVED:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not approved", code="not-approved")
-    # What cannot be read from storage now must not reach the routers.
+    # A table that cannot be read from storage now must not reach the routers.
     stored.require_table(plan)
     evaluation = current_evaluation(plan, stored)
     if (lost := quorum_lost(plan, evaluation)) is not None:

@@ -11,7 +11,7 @@ from planner.services.gate import evaluations
 from planner.services.gate.evidence import collect_evidence
 from planner.services.gate.preload import Preloaded
 
-# Parts of the evidence as people call them.
+# Parts of the evidence, as pages name them.
 _WORDS = {
     "destinations_up": "the destinations that are up",
     "capacity_up": "the speeds of the destinations",
@@ -23,15 +23,15 @@ _WORDS = {
     "replay": "the replay",
     "what_ifs": "the what-if replays",
     "envelope": "the validated range",
-    "blast_radius": "what it would touch",
+    "blast_radius": "what bringing it to traffic would change",
     "waivers": "the waivers in force",
 }
-# Parts that follow from others: named alone they would say little, and beside them nothing new.
+# Parts that follow from others: beside those they add nothing.
 _FOLLOWS = {"blast_radius": ("incumbent",), "envelope": ("policy", "replay"), "incumbent": ("replan",)}
 
 
 def changed_since(plan: Plan, evaluation: GateEvaluation) -> list[str]:
-    """What is not any more as it was judged, in words; empty while the evidence is still true."""
+    """The parts of the evidence that are no longer as they were judged, in words; empty while all are current."""
     return _changed(collect_evidence(plan).document, evaluation)
 
 
@@ -39,11 +39,11 @@ def _changed(evidence: JsonObject, evaluation: GateEvaluation) -> list[str]:
     if digest(evidence) == evaluation.evidence_digest:
         return []
     if evaluation.evidence.get("format") != evidence["format"]:
-        return ["what the console looks at"]
+        return ["the version of the evidence"]
     then = evaluation.evidence
     names = {k for k in {*evidence, *then} if evidence.get(k) != then.get(k)}
     if "incumbent" in names and _without_incumbent(evidence) == _without_incumbent(then):
-        names.discard("replay")  # the replay is the same; who is live beside it is not
+        names.discard("replay")  # The replay is the same; another plan was active beside it.
     told = [name for name in sorted(names) if not names.intersection(_FOLLOWS.get(name, ()))]
     return [_told(name, evidence, then) for name in told]
 
@@ -53,7 +53,7 @@ def _without_incumbent(evidence: JsonObject) -> JsonObject:
 
 
 def _told(name: str, now: JsonObject, then: JsonObject) -> str:
-    """A part of the evidence in words; of the policy which values, so that nobody has to look for them."""
+    """A part of the evidence in words; for the policy, which values changed."""
     words = _WORDS.get(name, name)
     if name != "policy" or not then.get(name):
         return words
@@ -65,7 +65,7 @@ def _told(name: str, now: JsonObject, then: JsonObject) -> str:
 def current_evaluation(plan: Plan, stored: Preloaded) -> GateEvaluation:
     """The latest evaluation, when it passed and its evidence is what would be collected and judged now.
 
-    `stored` was read before the plan was locked (`stored.after_reading`).
+    `stored` was read before the plan was locked (`preload.after_reading`).
 
     Raises
     ------
@@ -81,13 +81,13 @@ def current_evaluation(plan: Plan, stored: Preloaded) -> GateEvaluation:
     evidence = collect_evidence(plan, stored)
     if evaluation.evidence.get("format") != evidence.format:
         raise Conflict(
-            "the checklist was evaluated by an older version of the console, which looked at less; somebody who may "
+            "the checklist was evaluated by an older version of the console, with fewer checks; a user who may "
             "plan has to evaluate it again",
             code="evidence-stale",
         )
     if changed := _changed(evidence.document, evaluation):
         raise Conflict(
-            f"the evidence changed since it was judged ({', '.join(changed)}); somebody who may plan has to evaluate "
+            f"the evidence changed since it was judged ({', '.join(changed)}); a user who may plan has to evaluate "
             "the checklist again",
             code="evidence-stale",
         )

@@ -76,7 +76,7 @@ def store_workload(
     stated = measured_at is not None
     if measured_at is not None:
         if measured_at.tzinfo is None:
-            raise Invalid("say in which time zone: 2026-03-14T10:00:00+00:00", field="measured_at")
+            raise Invalid("give the time zone, as in 2026-03-14T10:00:00+00:00", field="measured_at")
         if not EARLIEST <= measured_at <= timezone.now() + dt.timedelta(hours=1):
             raise Invalid("the rates were measured between the year 2000 and now", field="measured_at")
     with transaction.atomic():

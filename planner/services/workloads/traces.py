@@ -15,18 +15,19 @@ from planner.simulation import Blocks, Trace, retime, synthetic
 from planner.simulation.options import SyntheticRequests
 from planner.simulation.synthetic import Lengths
 
-# Requests that a process keeps, and how long after they were last asked for. 5,000,000 made ones take 0.6 GB.
+# Requests that a process caches, and seconds after their last use for which it does. 5,000,000 synthetic requests
+# take 0.6 GB.
 MAX_BYTES = 768 * 2**20
 IDLE_S = 30.0
-# Requests that are made between two looks at whether they are wanted: about a quarter of a second.
+# Synthetic requests generated between two calls of the checkpoint: about a quarter of a second.
 PART = 500_000
 
-# A workload of rates alone gets requests made from them: stated wherever their results are shown, and no
-# evidence for a fleet that wants measured ones.
+# Workloads that have only rates are replayed on synthetic requests: every page says so, and they are not evidence for
+# a fleet that requires measured requests.
 SYNTHETIC_REQUESTS = 20_000
 SYNTHETIC_ACTIVE_KEYS = 512
 SYNTHETIC_SEED = 1
-# Chat-like lengths: answers of about 50 tokens leave room under a p99 SLO of a few seconds at 10 ms a token.
+# Lengths typical of chat: answers of about 50 tokens at 10 ms a token stay within a p99 SLO of a few seconds.
 SYNTHETIC_LENGTHS: dict[str, Lengths] = {
     "prefix_tokens": Lengths(3_000, 0.4, 512, 16_384),
     "suffix_tokens": Lengths(250, 0.6, 16, 2_048),
@@ -35,7 +36,7 @@ SYNTHETIC_LENGTHS: dict[str, Lengths] = {
 
 
 def synthetic_settings(workload: Workload, requests: int | None = None) -> SyntheticRequests | None:
-    """How the requests of a workload without a trace are made; None when it has one.
+    """How the requests of a workload without a trace are generated; None when it has a trace.
 
     Raises
     ------
@@ -76,10 +77,11 @@ def trace_of(
     requests: int | None = None,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> Trace:
-    """The first `requests` requests of the workload's trace, or those that `synthetic_settings` describe.
+    """The first `requests` requests of the trace of the workload, or those that `synthetic_settings` describe.
 
-    Kept in the process for a while. ``checkpoint`` is called between steps of less than a second each at 5,000,000
-    requests; what it raises ends the work.
+        Cached in the process for a while. ``checkpoint`` is called between steps of less than a second each at
+    5,000,000
+        requests; an exception that it raises ends the work.
     """
     return _requests_of(_key(workload, settings, requests), checkpoint)
 
@@ -95,7 +97,7 @@ def retimed(
 ) -> Trace:
     """`trace_of` at another load, with the arguments of `simulation.retime`, ready to be replayed.
 
-    Kept in the process: all policies of a load and seed see the same arrivals, one after the other.
+    Cached in the process: all policies of a load and seed use the same arrivals, one after the other.
     """
     source = _key(workload, settings, requests)
 
@@ -104,7 +106,7 @@ def retimed(
         checkpoint()
         trace = retime(trace, load_rps, **arrivals)
         checkpoint()
-        _ = trace.chains  # found here, where a cancel is heard before and after
+        _ = trace.chains  # Computed here, because the checkpoint is called before and after.
         checkpoint()
         return trace
 
@@ -112,7 +114,7 @@ def retimed(
 
 
 def release() -> None:
-    """Keep nothing: whoever needed it does not want it any more."""
+    """Clear the caches, when the cell that used them is done."""
     _retimed.drop()
     _sources.drop()
 
@@ -120,7 +122,7 @@ def release() -> None:
 def has_gaps(workload: Workload, requests: int) -> bool:
     """Whether the first so many requests arrive at more than one instant. Of a trace only the arrivals are read.
 
-    Made requests have exponential gaps, so that it takes two of them.
+    Synthetic requests have exponential gaps, so two of them are enough.
     """
     if workload.trace is None:
         return requests > 1
@@ -129,7 +131,7 @@ def has_gaps(workload: Workload, requests: int) -> bool:
 
 
 class _Source(NamedTuple):
-    """What requests come from: a trace and how many of it, or rates and how requests are made of them."""
+    """The source of requests: a trace and how many of it, or rates and the settings of synthetic requests."""
 
     digest: str
     made: SyntheticRequests | None
@@ -137,22 +139,22 @@ class _Source(NamedTuple):
 
 
 def _key(workload: Workload, settings: SyntheticRequests | None, requests: int | None) -> _Source:
-    """Equal for equal requests: of those that are made the settings say how many, and no trace has more than all."""
+    """Equal for equal requests: settings of synthetic requests include their number, and a trace is never exceeded."""
     if workload.trace is not None:
         whole = requests is None or requests >= workload.request_count
         return _Source(workload.trace.digest, None, None if whole else requests)
-    assert settings is not None  # synthetic_settings gave them
+    assert settings is not None  # synthetic_settings returned them.
     return _Source(workload.rates.digest, settings, None)
 
 
 def _bytes_of(trace: Trace) -> int:
-    """Of its arrays, with about what a replay finds in its blocks."""
+    """Bytes of its arrays, including those that a replay derives from its blocks."""
     own = (trace.arrival_s, trace.key, trace.prompt_tokens, trace.output_tokens, *trace.blocks)
     return sum(array.nbytes for array in own) + 24 * len(trace)
 
 
 _sources: Memo[Trace] = Memo(MAX_BYTES, _bytes_of, IDLE_S)
-# The newest only: it shares everything but its arrivals with its source.
+# Only the newest: it shares everything but its arrivals with its source.
 _retimed: Memo[Trace] = Memo(0, _bytes_of, IDLE_S)
 
 
@@ -192,7 +194,7 @@ def made_of(
     block_tokens: int = 512,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> Trace:
-    """`synthetic_trace` of the same arguments, bit for bit, made part by part so that a cancel is heard meanwhile."""
+    """The same result as `synthetic_trace`, bit for bit, in parts so that the checkpoint is called between them."""
     active, chance = synthetic._active(rates, active_keys)
     streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(5)]
     parts = [slice(at, min(at + PART, requests)) for at in range(0, requests, PART)]
@@ -211,7 +213,7 @@ def made_of(
     checkpoint()
     shared = prefix // block_tokens
     offsets = np.concatenate(([0], np.cumsum(-(-prompt // block_tokens))))
-    # The blocks of all keys, and last the first that is a request's own.
+    # The blocks of all keys, then the first block of its own for each request.
     numbers = np.concatenate(([0], np.cumsum(shared)))
     ids = np.empty(offsets[-1], dtype=np.int64)
     for part in parts:
@@ -233,7 +235,7 @@ def made_of(
 
 
 def first(trace: Trace, n: int | None) -> Trace:
-    """The first n requests of a trace, which is not kept for them; the trace when n is None or there are no more."""
+    """The first n requests of a trace, not cached; the trace itself when n is None or not less than its length."""
     if n is None or n >= len(trace):
         return trace
     offsets, ids = trace.blocks
