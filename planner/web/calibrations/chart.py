@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from planner.templatetags.console import number
+from planner.formatting import number
 
 SERIES = ("p50_s", "p95_s", "p99_s")
 LEFT, RIGHT, TOP, BOTTOM = 46, 34, 36, 38

@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from planner.errors import Invalid
+from planner.formatting import keys_share
 from planner.models import Freeze, Rollout
 from planner.selectors.access import rights
 from planner.selectors.rollouts.page import rollout_page, rollouts_page
@@ -29,7 +30,6 @@ from planner.services.rollouts.steps import (
     promote_rollout,
     resume_rollout,
 )
-from planner.templatetags.rollouts import keys_share
 from planner.web.core.view_helpers import (
     act,
     action,

@@ -12,11 +12,11 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
+from planner.formatting import number, percentage
 from planner.models import Workload
 from planner.selectors.access import rights
 from planner.selectors.fleets.page import workload_page
 from planner.services.workloads import imports
-from planner.templatetags.console import number, pct
 from planner.web.core.permissions import needs
 from planner.web.core.view_helpers import fill, find_fleet, fleet_render, person
 from planner.web.workloads.chart import share_curve
@@ -71,8 +71,8 @@ def _shape(shape: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("Active keys", number(shape.get("active_keys"))),
         ("Gini coefficient", number(shape.get("gini"))),
-        ("Busiest 4% of keys", f"{pct(shape.get('top_4pct_share'))} of requests"),
-        ("Busiest key", f"{pct(shape.get('largest_share'), 2)} of requests"),
+        ("Busiest 4% of keys", f"{percentage(shape.get('top_4pct_share'))} of requests"),
+        ("Busiest key", f"{percentage(shape.get('largest_share'), 2)} of requests"),
         ("Half of the requests", f"{number(shape.get('keys_for_half'))} keys"),
         ("Nine tenths of them", f"{number(shape.get('keys_for_90pct'))} keys"),
     ]
