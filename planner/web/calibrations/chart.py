@@ -1,4 +1,4 @@
-"""The load sweep of a calibration as inline SVG: p50, p95 and p99 against load, its knee, and what is censored."""
+"""The load sweep of a calibration as inline SVG: p50, p95 and p99 against load, with knee and censored range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sweep_chart(
 ) -> SafeString | None:
     """Latency in seconds (logarithmic) against load in requests/s, for wide and narrow pages; None without a sweep.
 
-    The knee is a line at ``q_cap``; where it is censored, the loads among which it may lie are shaded.
+    The knee is a line at ``q_cap``; where it is censored, the range of possible loads is shaded.
     """
     known = [p for p in points if _positive(p.get("load_rps")) and any(_positive(p.get(name)) for name in SERIES)]
     if len(known) < 2:
@@ -80,7 +80,7 @@ def _draw(points: list[dict[str, Any]], q_cap: float, censored: str, bound_s: fl
 
 
 def _ends(points: list[dict[str, Any]], y: Any) -> dict[str, float]:
-    """Where the name of each series stands: at its last point, but never over another name."""
+    """Position of the name of each series: at its last point, without overlap."""
     last = {name: [p[name] for p in points if _positive(p.get(name))] for name in SERIES}
     found: dict[str, float] = {}
     for name in sorted((n for n in SERIES if last[n]), key=lambda n: -last[n][-1]):  # from the top down
@@ -104,7 +104,7 @@ def _shade(x: Any, q_cap: float, censored: str, width: int, floor: int, ceiling:
     if not censored:
         return ""
     start, end = (LEFT, x(q_cap)) if censored == "left" else (x(q_cap), width - RIGHT)
-    # At the very top of the sweep there is no room to the right: the shade reaches into the margin.
+    # At the highest load there is no space to the right: the shade extends into the margin.
     end = max(end, start + 14)
     return format_html(
         '<rect class="censored" x="{}" y="{}" width="{}" height="{}"/>',
@@ -124,7 +124,7 @@ def _knee(x: Any, q_cap: float, censored: str, width: int, floor: int, ceiling: 
 
 
 def _said(points: list[dict[str, Any]], q_cap: float, censored: str) -> str:
-    """The chart in words."""
+    """The chart as a sentence."""
     knee = {"left": "below", "right": "at or above"}.get(censored, "at")
     first, last = points[0], points[-1]
     tail = ""
@@ -137,7 +137,7 @@ def _said(points: list[dict[str, Any]], q_cap: float, censored: str) -> str:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 of each decade between two logarithms; the decades alone where these are too many."""
+    """1, 2 and 5 of each decade between two logarithms; only the decades where these are too many."""
     found = [
         digit * 10.0**power
         for power in range(math.floor(low), math.ceil(high) + 1)

@@ -28,14 +28,14 @@ class Styled(forms.Form):
 
 
 class NumberList(forms.CharField):
-    """Numbers separated by commas or blanks; empty is an empty list."""
+    """Numbers separated by commas or spaces; empty is an empty list."""
 
     def __init__(self, *, whole: bool = False, **kwargs: Any) -> None:
         self.whole = whole
         super().__init__(**kwargs)
 
     def to_python(self, value: Any) -> Any:
-        """Parse, naming the first text that is not a number."""
+        """Parse the numbers; the error names the first text that is not a number."""
         if isinstance(value, list):
             return value
         numbers: list[float] = []

@@ -35,7 +35,7 @@ def new_replay(request: HttpRequest, slug: str, number: int) -> HttpResponse:
         row, _job = replay_orders.start_replay(
             acting_user=person(request), plan=found, expected_version=expected_version(request), **data
         )
-        messages.success(request, f"Replay {row.pk} is under way.")
+        messages.success(request, f"Replay {row.pk} is ordered. It starts when a worker is free.")
         return address(found)
 
     answer = fill(request, form, start)

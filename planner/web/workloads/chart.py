@@ -1,4 +1,4 @@
-"""The one chart that pages draw themselves: how much of the traffic the busiest keys carry, as inline SVG."""
+"""The share of requests of the busiest keys, as inline SVG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 560, 220, 44, 10, 34
 
 
 def share_curve(points: list[tuple[int, float]]) -> SafeString:
-    """Cumulated share of requests (percent) against rank of the key (logarithmic), busiest key first."""
+    """Cumulative share of requests (percent) against the rank of the key (logarithmic), busiest key first."""
     if not points:
         return format_html('<p class="note">All rates are zero.</p>')
     last = max(points[-1][0], 2)

@@ -1,4 +1,4 @@
-"""Importing workloads, and the page of one."""
+"""Pages that import and show workloads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from planner.web.workloads.forms import ImportForm
 @login_required
 @needs(rights.PLAN)
 def new_workload(request: HttpRequest, slug: str) -> HttpResponse:
-    """Import a file. A fault names file, row and field, and nothing is stored."""
+    """Import a file. If it has an error, nothing is stored and the message names file, row and field."""
     fleet = find_fleet(slug)
     form = ImportForm(request.POST or None, request.FILES or None)
     status = 200
@@ -35,7 +35,7 @@ def new_workload(request: HttpRequest, slug: str) -> HttpResponse:
         limit = settings.UPLOAD_MAX_BYTES // 2**20
         if getattr(request, "upload_too_large", False):
             form = ImportForm()
-            form.too_large = f"The file is larger than {limit} MiB; use the command import_workload."  # type: ignore[attr-defined]
+            form.too_large = f"The file is larger than {limit} MiB. Use the command import_workload."  # type: ignore[attr-defined]
             status = 413
         else:
             form = ImportForm(request.POST, request.FILES)
@@ -67,12 +67,12 @@ def workload(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def _shape(shape: dict[str, Any]) -> list[tuple[str, str]]:
-    """The figures of a rate shape, in words and units."""
+    """Labels and values of a rate shape."""
     return [
         ("Active keys", number(shape.get("active_keys"))),
         ("Gini coefficient", number(shape.get("gini"))),
         ("Busiest 4% of keys", f"{percentage(shape.get('top_4pct_share'))} of requests"),
         ("Busiest key", f"{percentage(shape.get('largest_share'), 2)} of requests"),
-        ("Half of the requests", f"{number(shape.get('keys_for_half'))} keys"),
-        ("Nine tenths of them", f"{number(shape.get('keys_for_90pct'))} keys"),
+        ("Keys with half of the requests", f"{number(shape.get('keys_for_half'))} keys"),
+        ("Keys with 90% of the requests", f"{number(shape.get('keys_for_90pct'))} keys"),
     ]
