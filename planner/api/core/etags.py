@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 
 def known_etags(request: Request) -> set[str]:
-    """The ETags in If-None-Match, compared weakly (RFC 9110, 13.1.2): compression on the way makes them weak."""
+    """The ETags in If-None-Match, compared weakly (RFC 9110, 13.1.2), because a proxy that compresses weakens them."""
     return {tag.strip().removeprefix("W/") for tag in request.headers.get("If-None-Match", "").split(",")}
 
 
@@ -20,7 +20,7 @@ def etag_of(row: Any) -> str | None:
 
 
 def with_etag(response: Response, row: Any) -> Response:
-    """Add the ETag where the row has one."""
+    """Add the ETag if the row has one."""
     tag = etag_of(row)
     if tag:
         response["ETag"] = tag
