@@ -1,4 +1,4 @@
-"""`{% plan_charts "scripts" %}`: one part of a Dash app, where the page wants it."""
+"""`{% plan_charts "scripts" %}`: one part of a Dash app, placed by the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def live_charts(context: dict[str, Any], part: str) -> SafeString:
 
 
 def _part(context: dict[str, Any], app: EmbeddedDash, part: str) -> SafeString:
-    """Drawn up once a request: a page has one app."""
+    """Build the parts once per request; a page has one app."""
     request = context["request"]
     if not hasattr(request, "chart_parts"):
         request.chart_parts = app.parts(str(request.csp_nonce))
