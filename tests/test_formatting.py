@@ -36,9 +36,9 @@ def test_a_capacity_over_seeds_never_claims_what_was_not_tested():
         return capacity(loads, [1.0] * passed + [9.0] * (4 - passed), 3.5)
 
     wide = _capacity([of(1), of(3), of(2)], [1, 3, 2], 4)
-    assert wide["text"] == "60 to 180"  # a t interval would go from -29 to 269
+    assert wide.text == "60 to 180"  # a t interval would go from -29 to 269
     same = _capacity([of(2), of(2), of(2)], [2, 2, 2], 4)
-    assert same["text"] == "120"
+    assert same.text == "120"
 
 
 @pytest.mark.parametrize(

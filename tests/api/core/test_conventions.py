@@ -1,4 +1,4 @@
-"""What every endpoint has in common: who may ask, problems, pages, what cannot be stored."""
+"""Common rules of all endpoints: access, problems, pages, values that cannot be stored."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def test_without_signing_in_every_noun_is_a_401_problem(client, noun, problem):
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_every_noun_lists_for_whoever_is_signed_in(clients, fleet, noun):
+def test_every_noun_lists_for_each_signed_in_user(clients, fleet, noun):
     body = clients.vera.get(f"{API}/{noun}/").json()
     assert set(body) == {"next", "previous", "results"}
 
@@ -104,7 +104,7 @@ def test_a_token_does_no_more_than_its_person_may(clients, cast, fleet, problem)
 
 
 @pytest.mark.parametrize("header", ["Token", "Token a b", "Token crt_unknown", "Token \xff", "Token " + "x" * 10_000])
-def test_a_token_that_is_none_is_a_401(client, db, header, problem):
+def test_an_invalid_token_is_a_401(client, db, header, problem):
     problem(client.get(f"{API}/fleets/", headers={"Authorization": header}), 401, "authentication-failed")
 
 
@@ -199,7 +199,7 @@ def test_a_refusal_of_the_rules_points_to_its_field(clients, fleet, problem):
 @pytest.mark.parametrize(
     "path", ["/plans/0/", "/plans/x/", "/plans/9999999999999999999999/", "/fleets/none/", "/no/", "/a/b/c/"]
 )
-def test_what_is_not_there_is_a_404_problem(clients, fleet, path, problem):
+def test_a_missing_row_is_a_404_problem(clients, fleet, path, problem):
     problem(clients.vera.get(API + path), 404, "not-found")
 
 

@@ -1,4 +1,4 @@
-"""No list asks the database more for more rows. The counts are committed: a change of them is a decision."""
+"""Lists use the same number of queries for any number of rows. The counts are committed."""
 
 import pytest
 from django.db import connection

@@ -82,13 +82,13 @@ def jobs_claim(job: Job) -> Job:
     return Job.objects.get(pk=job.pk)
 
 
-def test_a_job_that_failed_or_was_cancelled_says_so_and_leads_nowhere(ada: Client, cast: Cast, fleet: Fleet) -> None:
+def test_a_failed_or_cancelled_job_is_shown_without_a_redirect(ada: Client, cast: Cast, fleet: Fleet) -> None:
     order(ada, cast, fleet)
     job = Job.objects.get()
     address = reverse("calibration-job", args=[fleet.slug, job.pk])
     page = ada.post(reverse("job-cancel", args=[fleet.slug, job.pk]), {"next": address}, follow=True)
     assert page.redirect_chain == [(address, 302)]
-    assert "Nothing was stored." in page.content.decode()
+    assert "No result was stored." in page.content.decode()
     assert ada.get(f"{address}progress/")["HX-Refresh"] == "true"
     Job.objects.filter(pk=job.pk).update(state=Job.State.FAILED, error="too few requests")
     assert "✗ too few requests" in ada.get(address).content.decode()
@@ -125,14 +125,14 @@ def test_a_measured_sweep_is_imported_and_its_page_shows_all_of_it(ada: Client, 
     ]  # fmt: skip
 
 
-def test_trials_of_w_are_shown_with_what_was_kept(ada: Client, fleet: Fleet) -> None:
+def test_trials_of_w_are_shown_with_their_kept_share(ada: Client, fleet: Fleet) -> None:
     content = "load_rps,p99_s,prefixes,kept_share\n1,1,100,1\n2,1.1,200,.97\n4,9,400,.3\n"
     body = imported(ada, fleet, content, slots_measured="").content.decode()
     cells = (
-        r'<td class="n">(?:<.*taken:</span> )?([\d,]+)</td><td class="n">([\d.]+%)</td><td><span class="tag tag-(\w+)">'
+        r'<td class="n">(?:<.*used:</span> )?([\d,]+)</td><td class="n">([\d.]+%)</td><td><span class="tag tag-(\w+)">'
     )
     assert re.findall(cells, body) == [("100", "100.0%", "good"), ("200", "97.0%", "good"), ("400", "30.0%", "bad")]
-    assert re.findall(r"taken:</span> (\d+)<", body) == ["200"]
+    assert re.findall(r"used:</span> (\d+)<", body) == ["200"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_the_page_names_the_plans_made_from_it(ada: Client, cast: Cast, fleet: F
     plan = make.built_plan(cast, fleet)
     body = ada.get(reverse("calibration", args=[fleet.slug, plan.calibration_id])).content.decode()
     assert f'<a href="{reverse("plan", args=[fleet.slug, plan.number])}">{plan}</a>' in body
-    assert "No points are stored." in body
+    assert "This calibration has no points." in body
     address = reverse("calibration", args=[fleet.slug, plan.calibration_id])
     assert address in ada.get(reverse("plan", args=[fleet.slug, plan.number])).content.decode()
     assert address in ada.get(reverse("fleet", args=[fleet.slug])).content.decode()
@@ -186,7 +186,7 @@ def test_constants_are_fitted_from_the_page_and_shown_there(ada: Client, sign_in
     page = ada.post(f"{address}fit/", {"name": "mine"}, follow=True)
     job = Job.objects.get()
     assert page.redirect_chain == [(reverse("calibration-job", args=[fleet.slug, job.pk]), 302)]
-    assert "is under way." in ada.get(address).content.decode()
+    assert "is in progress." in ada.get(address).content.decode()
     run_job(job.pk)
     body = ada.get(address).content.decode()
     assert "<h3>mine</h3>" in body
@@ -220,7 +220,7 @@ def test_simulated_points_and_people_without_the_right_get_no_form_to_fit(
     simulated = calibrations.simulate_calibration(acting_user=cast.ada, fleet=fleet, workload=workload, loads=[1.0])
     body = ada.get(reverse("calibration", args=[fleet.slug, simulated.pk])).content.decode()
     assert "Fit constants" not in body
-    assert "These points were simulated" in body
+    assert "these points were simulated" in body
     imported(ada, fleet)
     address = reverse("calibration", args=[fleet.slug, Calibration.objects.latest("id").pk])
     assert "Fit constants" in ada.get(address).content.decode()
@@ -249,7 +249,7 @@ def test_points_that_were_recorded_under_any_name_are_shown(ada: Client, cast: C
     body = ada.get(reverse("calibration", args=[fleet.slug, made.pk])).content.decode()
     assert "&lt;b&gt;" in body
     assert "watts" in body
-    assert "A chart needs two loads with a latency." in body
+    assert "A chart needs at least two loads with a latency." in body
 
 
 POINTS = [{"load_rps": float(n), "p50_s": 0.1 * n, "p99_s": 0.2 * n**2} for n in range(1, 6)]

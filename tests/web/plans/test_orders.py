@@ -1,4 +1,4 @@
-"""The form that orders a plan, and what the page of a plan says about its table."""
+"""The form that orders a plan, and the figures of its table on its page."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_tenants_are_written_a_line_each_and_the_last_colon_ends_the_name(order,
         ("acme: 3\nbolt", "Line 2: write a tenant, a colon and its slots, such as acme: 40."),
         ("acme: many", "Line 1: 'many' is not a whole number of slots."),
         ("acme: -3", "Line 1: '-3' is not a whole number of slots."),
-        ("acme: 1\nacme: 2", "Line 2: 'acme' stands there twice."),
+        ("acme: 1\nacme: 2", "Line 2: 'acme' is listed twice. List each tenant once."),
     ],
 )
 def test_a_wrong_line_is_named_and_the_options_stay_unfolded(order, fleet: Fleet, lines: str, fault: str) -> None:
@@ -61,7 +61,7 @@ def test_a_wrong_line_is_named_and_the_options_stay_unfolded(order, fleet: Fleet
     assert not fleet.plans.filter(kind="cacheroute").exists()
 
 
-def test_what_the_service_refuses_stands_beside_its_field(order) -> None:
+def test_a_refusal_of_the_service_is_shown_beside_its_field(order) -> None:
     page = order(tenant_quota="nobody: 3")
     assert page.status_code == 400
     assert page.context["form"].errors["tenant_quota"][0].endswith("has no tenant 'nobody'")
@@ -104,12 +104,12 @@ def test_a_replan_is_ordered_with_its_two_numbers_and_from_scratch_needs_none(or
 @pytest.mark.parametrize(
     ("field", "value", "fault"),
     [
-        ("max_imbalance_factor", "1.02", "Only a replan takes this"),
-        ("max_moved_share", "0", "Only a replan takes this"),
+        ("max_imbalance_factor", "1.02", "This option needs an incumbent"),
+        ("max_moved_share", "0", "This option needs an incumbent"),
         ("max_moved_share", "a tenth", "Enter a number"),
     ],
 )
-def test_from_scratch_the_numbers_of_a_replan_are_refused_where_they_stand(
+def test_replan_options_of_a_new_plan_are_refused_at_their_fields(
     order, fleet: Fleet, field: str, value: str, fault: str
 ) -> None:
     page = order(incumbent="", **{field: value})
@@ -144,7 +144,7 @@ def test_the_page_says_in_words_which_loss_is_worst(sign_in, cast: Cast, fleet: 
     assert {row["name"]: row["after"] for row in found["shown"]} == dict(
         zip(names.values(), plan.summary["after_loss"], strict=True)
     )
-    assert f"Worst is the loss of <b>{found['worst']['name']}</b>" in body
+    assert f"The worst case is the loss of <b>{found['worst']['name']}</b>" in body
     assert body.count("! worst</span>") == 1
 
 
@@ -156,7 +156,7 @@ def test_many_destinations_show_the_worst_losses_and_count_the_others(sign_in, c
     after = [row["after"] for row in found["shown"]]
     assert (len(after), found["more"]) == (20, 4)
     assert after == sorted(page.context["plan"].summary["after_loss"], reverse=True)[:20]
-    assert "4 more, none worse" in body
+    assert "4 more rows, none worse" in body
 
 
 def test_one_destination_alone_has_none_to_take_over(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -191,11 +191,11 @@ def test_the_page_of_a_replan_says_what_moves_and_what_is_gone(sign_in, cast: Ca
     moves = page.context["facts"]["moves"]
     assert moves["moved_keys"] == plan.summary["moved_keys"] >= 4
     assert f"<b>{moves['moved_keys']} keys</b> lose a destination where they are warm" in " ".join(body.split())
-    assert "1 had a home and" in body
-    assert "not known: the workload has no prefix lengths" in body
+    assert "1 keys of the incumbent" in body
+    assert "unknown (lengths not in this workload)" in body
     assert reverse("plan", args=[fleet.slug, base.number]) in body
     same = make.built_plan(cast, fleet, workload=later, incumbent=plan)
-    assert "No key that stays warm changes its destination." in page_of(sign_in, cast, same)[1]
+    assert "No warm key changes its destination." in page_of(sign_in, cast, same)[1]
 
 
 def test_a_plan_from_before_these_figures_still_has_its_page(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -207,8 +207,8 @@ def test_a_plan_from_before_these_figures_still_has_its_page(sign_in, cast: Cast
     with pgtrigger.ignore("planner.Plan:built_is_final"):
         Plan.objects.filter(pk=plan.pk).update(summary={name: plan.summary[name] for name in old})
     page, body = page_of(sign_in, cast, plan)
-    assert "built before the console worked it out" in body
+    assert "built by an earlier version" in body
     assert page.context["facts"]["admission"] == "By rate: the busiest keys first."
-    assert "What moves against" not in body
+    assert "Moves from" not in body
     assert "Warm slots by tenant" not in body
     assert json.dumps(page.context["facts"]["top_keys"][0]["destinations"])

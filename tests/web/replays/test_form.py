@@ -87,13 +87,13 @@ def test_the_page_says_how_far_the_replay_is_and_how_long_it_will_take(ada, cast
     address = page + "progress/"
     waiting = ada.get(address).content.decode()
     assert "0 of 6 cells" in waiting
-    assert "so far" not in waiting
+    assert "elapsed" not in waiting
     Job.objects.filter(subject_id=row.pk, kind="replay").update(state="running", started_at=timezone.now())
-    assert "time left not known yet" in ada.get(address).content.decode()
+    assert "remaining time unknown" in ada.get(address).content.decode()
     cells.run_cell(row.cells.first().pk)
     begun = timezone.now() - timezone.timedelta(seconds=30)
     Job.objects.filter(subject_id=row.pk, kind="replay").update(started_at=begun)
     ReplayCell.objects.filter(replay=row, state="succeeded").update(started_at=begun)
     shown = ada.get(address).content.decode()
     assert "1 of 6 cells" in shown
-    assert "30 s so far, about 150 s left" in shown
+    assert "30 s elapsed, about 150 s left" in shown

@@ -125,7 +125,7 @@ def test_a_policy_that_was_not_run_has_no_capacity_and_one_load_more_than_anothe
     lines = {line["name"]: line["x"] for line in ladder.imbalance(chart(found), "light")["data"]}
     assert (lines["CacheRoute"], lines["Flat-LB"], lines["Sticky"]) == ([*LOADS, 105.0], LOADS, [])
     titles = [bar["name"] for bar in figures.load_bars(chart(found), "light", 105.0)["data"]]
-    assert titles == ["Planned (CacheRoute)", "Replayed, CacheRoute"]
+    assert titles == ["Planned, CacheRoute", "Replayed, CacheRoute"]
 
 
 def test_charts_grow_with_their_legend_so_that_it_leaves_room_on_a_phone() -> None:
