@@ -16,7 +16,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1 - /p' Makefile
 
 run: ## start everything; the last line is the address (Ctrl-C stops it)
-	@$(BOOTSTRAP) run cacheroute_web.run
+	@$(BOOTSTRAP) embedded cacheroute_web.run
 
 test: ## run every test on embedded servers (ARGS="-k something" narrows it)
 	@$(BOOTSTRAP) test pytest -n auto $(ARGS)
@@ -37,7 +37,7 @@ types: ## mypy and the import contracts
 check: lint types test ## lint, types and test
 
 manage: ## run a command on the console that make run started: make manage ARGS="changepassword admin"
-	@$(BOOTSTRAP) run cacheroute_web.run.manage $(ARGS)
+	@$(BOOTSTRAP) embedded cacheroute_web.run.manage $(ARGS)
 
 bench: ## one JSON object a line: name, value, unit, baseline, ratio
 	@$(BOOTSTRAP) test benchmarks $(ARGS)

@@ -31,15 +31,15 @@ CSRF_TRUSTED_ORIGINS = env.list("CACHEROUTE_CSRF_TRUSTED_ORIGINS", default=[])
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
-    "django.contrib.humanize",
     "django.contrib.messages",
     "django.contrib.postgres",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
+    "django.forms",  # its templates of widgets, for FORM_RENDERER
     "axes",
     "csp",
     "django_filters",
-    "django_htmx",
+    "django_prometheus",
     "django_structlog",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -51,6 +51,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "planner.web.core.middleware.HealthMiddleware",
+    "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "planner.web.core.middleware.ClientMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.gzip.GZipMiddleware",  # before WhiteNoise: the chart library is 5 MB as it is
@@ -66,8 +67,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
-    "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
+    "django_prometheus.middleware.PrometheusAfterMiddleware",
 ]
 
 ROOT_URLCONF = "cacheroute_web.urls"
@@ -89,6 +90,8 @@ TEMPLATES = [
         },
     },
 ]
+
+FORM_RENDERER = "planner.web.core.forms.ConsoleRenderer"
 
 DATABASES = {"default": env.db_url("DATABASE_URL")}
 DATABASES["default"].setdefault("OPTIONS", {})
@@ -226,6 +229,12 @@ WEBHOOK_NETWORKS = env.list("CACHEROUTE_WEBHOOK_NETWORKS", default=[])
 # Signs checkpoints of the audit trail: 32 bytes in hex; without it a key is made in the console's home.
 AUDIT_KEY = env.str("CACHEROUTE_AUDIT_KEY", default="")
 
+# --- Metrics ----------------------------------------------------------------------------------------
+# Who may read /metrics: with a token whoever sends it, without one the networks.
+METRICS_TOKEN = env.str("CACHEROUTE_METRICS_TOKEN", default="")
+METRICS_NETWORKS = env.list("CACHEROUTE_METRICS_NETWORKS", default=["127.0.0.0/8", "::1/128"])
+PROMETHEUS_EXPORT_MIGRATIONS = False  # it would query the database when a process starts
+
 # --- Security ---------------------------------------------------------------------------------------
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -253,6 +262,7 @@ SECURE = env.bool("CACHEROUTE_TLS", default=ENVIRONMENT == "production")
 SESSION_COOKIE_SECURE = SECURE
 CSRF_COOKIE_SECURE = SECURE
 SECURE_SSL_REDIRECT = SECURE
+SECURE_REDIRECT_EXEMPT = [r"^metrics$"]  # Prometheus asks inside the network, without TLS
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE else 0
 # Pinning sister hosts, or the whole domain in browsers' preload lists, is the operator's to decide.
 SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("CACHEROUTE_HSTS_SUBDOMAINS", default=False)

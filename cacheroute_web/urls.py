@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 from django.urls import URLPattern, URLResolver, include, path
 
+from planner.web.monitoring.metrics import metrics
+
 handler500 = "planner.web.core.errors.server_error"
 
 
@@ -24,6 +26,7 @@ def _single_sign_on() -> list[URLPattern | URLResolver]:
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", include("planner.api.urls")),
+    path("metrics", metrics, name="metrics"),
     path("charts/", include("dashboards.urls")),
     *_single_sign_on(),
     path("", include("planner.web.urls")),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import dash_bootstrap_components as dbc
 from dash import ClientsideFunction, Input, Output, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
@@ -84,9 +83,12 @@ app.layout = html.Div(
                 html.Div(
                     id="load-control",
                     className="panel chart-control",
+                    # The button of the list is named by its value alone: the group says what the value is.
+                    role="group",
+                    **{"aria-labelledby": "load-label"},
                     children=[
-                        html.Label("Load", htmlFor="load"),
-                        dbc.Select(id="load", options=[], value=None, size="sm"),
+                        html.Label("Load", id="load-label", htmlFor="load"),
+                        dcc.Dropdown(id="load", options=[], value=None, clearable=False, searchable=False),
                     ],
                 ),
                 card(

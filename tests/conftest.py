@@ -14,7 +14,7 @@ from django.utils import timezone
 from planner.models import Fleet
 from tests import databases, golden, scale
 from tests.clock import Clock
-from tests.factories import Cast, make_fleet
+from tests.factories import Cast, fill_golden, make_fleet
 
 # What waits for servers and processes, and what takes longest, starts first: the short tests fill the end evenly.
 FIRST = ("dataplane", "test_openapi", "test_state_machine", "test_migrations", "embedded", "integration", "browser")
@@ -79,7 +79,7 @@ def _golden_database(request) -> Iterator[None]:
         yield
         return
     request.getfixturevalue("django_db_setup")
-    with request.getfixturevalue("django_db_blocker").unblock(), golden.database(*marker.args):
+    with request.getfixturevalue("django_db_blocker").unblock(), golden.database(*marker.args, fill=fill_golden):
         yield
 
 

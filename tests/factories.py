@@ -220,9 +220,29 @@ def submitted_plan(cast: Cast, fleet: Fleet) -> Plan:
     return submit_plan(acting_user=cast.ada, plan=plan)
 
 
+def fill_golden(state: str) -> None:
+    """Make what the golden database of a state holds."""
+    cast = Cast()
+    fleet = make_fleet(cast, golden.SLUG)
+    {"approved": approved_plan, "canary": canary, "active": active_plan}[state](cast, fleet)
+
+
+def _is_golden(state: str, fleet: Fleet) -> bool:
+    """Whether the fleet has the state from a golden database; its times are then as if it was made just now."""
+    if not golden.take(state, fleet):
+        return False
+    now = timezone.now()
+    TelemetryWindow.objects.filter(fleet=fleet).delete()
+    DriftCheck.objects.filter(fleet=fleet).delete()
+    hear(fleet)
+    Rollout.objects.filter(fleet=fleet, state="canary").update(step_started_at=now)
+    Rollout.objects.filter(fleet=fleet, state="active").update(activated_at=now)
+    return True
+
+
 def approved_plan(cast: Cast, fleet: Fleet) -> Plan:
     """A plan that Grace approved."""
-    if golden.take("approved", fleet):
+    if _is_golden("approved", fleet):
         return Plan.objects.get(fleet=fleet, state="approved", kind="cacheroute")
     plan = submitted_plan(cast, fleet)
     approve_plan(acting_user=cast.grace, plan=plan, evidence_digest=evaluation_of(plan).evidence_digest, comment="fine")
@@ -258,7 +278,7 @@ def watched(rollout: Rollout, seconds: float) -> Rollout:
 
 def canary(cast: Cast, fleet: Fleet, plan: Plan | None = None) -> Rollout:
     """An approved plan in the first step of its canary, that Linus started."""
-    if plan is None and golden.take("canary", fleet):
+    if plan is None and _is_golden("canary", fleet):
         return Rollout.objects.get(fleet=fleet, state="canary")
     return start_rollout(acting_user=cast.linus, plan=plan or approved_plan(cast, fleet))
 
@@ -272,6 +292,6 @@ def activate(cast: Cast, rollout: Rollout) -> Rollout:
 
 def active_plan(cast: Cast, fleet: Fleet) -> Plan:
     """An approved plan that routes the fleet."""
-    if golden.take("active", fleet):
+    if _is_golden("active", fleet):
         return Rollout.objects.get(fleet=fleet, state="active").plan
     return activate(cast, canary(cast, fleet)).plan

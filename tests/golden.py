@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import connection
-from django.utils import timezone
 
-from planner.models import DriftCheck, Fleet, Rollout, TelemetryWindow
+from planner.models import Fleet
 from tests import databases
 from tests.servers import GOLDEN
 
@@ -27,12 +27,8 @@ _cloned: dict[str, str] = {}  # the clone of each state that this worker has
 _here: list[str] = []  # the state of the running test's database, until a factory took it
 
 
-def _fill(state: str) -> None:
-    from tests import factories as make
-
-    cast = make.Cast()
-    fleet = make.make_fleet(cast, SLUG)
-    {"approved": make.approved_plan, "canary": make.canary, "active": make.active_plan}[state](cast, fleet)
+def _fill(state: str, fill: Callable[[str], None]) -> None:
+    fill(state)
     shutil.copytree(settings.ARTIFACTS, _artifacts(state), dirs_exist_ok=True)
 
 
@@ -51,10 +47,10 @@ def _restore(state: str) -> None:
 
 
 @contextmanager
-def database(state: str) -> Iterator[None]:
-    """Django's connection goes to this worker's clone of the state."""
+def database(state: str, fill: Callable[[str], None]) -> Iterator[None]:
+    """Point Django's connection to this worker's clone of the state; `fill` makes the state in the first database."""
     if state not in _cloned:
-        databases.provide(state, lambda: _fill(state), source=databases.SCHEMA)
+        databases.provide(state, lambda: _fill(state, fill), source=databases.SCHEMA)
         _cloned[state] = f"{connection.settings_dict['NAME']}_{state}"
         databases.clone(state, _cloned[state])
     with databases.pointed_at(_cloned[state]):
@@ -73,23 +69,13 @@ def drop() -> None:
 
 
 def inhabited() -> bool:
-    """Whether the cast and the fleet are there already."""
-    from django.contrib.auth.models import User
-
+    """Whether the cast and the fleet exist already."""
     return User.objects.filter(username="ada").exists()
 
 
 def take(state: str, fleet: Fleet) -> bool:
-    """Whether the fleet has it from the golden database, for the first that asks; as if it had been made just now."""
-    from tests.factories import hear
-
+    """Whether the fleet has the state from the golden database; true only for the first caller of a test."""
     if _here != [state] or fleet.slug != SLUG:
         return False
     _here.clear()
-    now = timezone.now()
-    TelemetryWindow.objects.filter(fleet=fleet).delete()
-    DriftCheck.objects.filter(fleet=fleet).delete()
-    hear(fleet)
-    Rollout.objects.filter(fleet=fleet, state="canary").update(step_started_at=now)
-    Rollout.objects.filter(fleet=fleet, state="active").update(activated_at=now)
     return True

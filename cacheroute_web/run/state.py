@@ -146,5 +146,5 @@ def migration_stamp(database_url: str) -> str:
     digest = hashlib.sha256(database_url.encode())
     for path in sorted(CHECKOUT.glob("*/migrations/*.py")):
         digest.update(b"\0" + path.name.encode() + path.read_bytes())
-    digest.update((CHECKOUT / "requirements" / "run.txt").read_bytes())
+    digest.update((CHECKOUT / "requirements" / "embedded.txt").read_bytes())
     return digest.hexdigest()

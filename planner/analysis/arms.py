@@ -1,4 +1,4 @@
-"""StepJudgement of a canary step: the canary arm against the incumbent arm, by intervals instead of point estimates.
+"""Judgement of a canary step: the canary arm against the incumbent arm, by intervals instead of point estimates.
 
 **Looks.** A step is judged repeatedly while its telemetry arrives. An interval that is wrong once in twenty is wrong
 sooner or later when it is computed every minute. So look ``k`` of a step uses ``6 / (pi k)^2`` of the 5% of the step.

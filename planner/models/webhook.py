@@ -11,7 +11,7 @@ from planner.models.fleet import Fleet
 
 
 class Webhook(Versioned):
-    """An address that is told what happens: events of one fleet or of all, signed."""
+    """An address that receives signed audit events of one fleet or of all."""
 
     class Format(models.TextChoices):
         JSON = "json", "JSON"
@@ -22,13 +22,13 @@ class Webhook(Versioned):
     url = models.CharField(max_length=500)
     format = models.CharField(max_length=8, choices=Format, default=Format.JSON)
     actions = ArrayField(
-        models.CharField(max_length=60), default=list, blank=True, help_text="Audit actions it is told of; none: all"
+        models.CharField(max_length=60), default=list, blank=True, help_text="Audit actions that are sent; none: all"
     )
     secret = models.CharField(max_length=255, help_text="Key of the HMAC, encrypted under the installation's secret")
     enabled = models.BooleanField(default=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    # Deliveries are made for links after this one: nothing is lost while workers or the broker are down.
-    position = models.PositiveBigIntegerField(default=0, help_text="Last link of the audit chain that it was told of")
+    # Deliveries are created for links after this one, so nothing is lost while workers or the broker are down.
+    position = models.PositiveBigIntegerField(default=0, help_text="Last link of the audit chain that was sent")
 
     class Meta:
         ordering = ["-id"]
@@ -39,7 +39,7 @@ class Webhook(Versioned):
 
 
 class WebhookDelivery(models.Model):
-    """One event on its way to one address, with what came back."""
+    """One event for one address, and the last answer."""
 
     class State(models.TextChoices):
         WAITING = "waiting"
@@ -52,7 +52,9 @@ class WebhookDelivery(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True)
     status = models.PositiveSmallIntegerField(null=True, help_text="HTTP status of the last attempt")
-    answer = models.CharField(max_length=500, blank=True, help_text="Begin of the answer, or why there was none")
+    answer = models.CharField(
+        max_length=500, blank=True, help_text="Start of the answer, or the reason why there is none"
+    )
     took_s = models.FloatField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
     delivered_at = models.DateTimeField(null=True)

@@ -1,0 +1,1 @@
+"""Reads for pages, API and services, one package a noun."""

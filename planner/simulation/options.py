@@ -42,7 +42,7 @@ class FaultOption(Record):
 class OtherPlan(Record):
     """Another plan of the fleet that is replayed: number, id and digest of its table.
 
-    ``keys`` is the number of its keys and ``unknown`` the number of those that the workload does not have; both are
+    ``keys`` is the number of its keys and ``unknown`` the number of its keys that the workload lacks; both are
     unset until the tables were read. ``live`` marks the plan that was added because it is active.
     """
 

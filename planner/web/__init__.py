@@ -1,0 +1,1 @@
+"""Django pages and forms, one package a noun."""

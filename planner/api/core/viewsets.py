@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from planner.api.core import idempotency
-from planner.api.core.etags import etag_of, known_etags, with_etag
+from planner.api.core.etags import ANY, etag_of, known_etags, names, tags_in, version_tag, with_etag
 from planner.api.core.parsers import ShallowJSONParser
 from planner.api.core.storable import unstorable
 from planner.errors import StaleVersion
@@ -25,6 +25,7 @@ from planner.models import ApiToken, IdempotencyRecord, Job
 from planner.selectors.access import rights
 
 CSRF_FIELD = "csrfmiddlewaretoken"
+VERSION_TAG = re.compile(r'"(0|[1-9][0-9]{0,18})"')
 
 
 class PreconditionRequired(APIException):
@@ -61,15 +62,23 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
         return cast(User, self.request.user)
 
     # --- ETag ---------------------------------------------------------------------------------------
-    def expected_version(self) -> int:
-        """The version in If-Match; 428 without it, 412 for a foreign ETag."""
+    def expected_version(self, row: Any) -> int | None:
+        """The version that If-Match asks for; None for `*`, which asks for none; 428 without the header.
+
+        Of several tags it is that of the row as it was read, which the service checks again under the lock.
+        """
         header = self.request.headers.get("If-Match", "").strip()
         if not header:
             raise PreconditionRequired
-        digits = header.removeprefix("W/").strip('"')
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        tags = tags_in(header)
+        if tags == [ANY]:
+            return None
+        if names(tags, version_tag(row.version)):
+            return int(row.version)
+        versions = [found[1] for tag in tags if (found := VERSION_TAG.fullmatch(tag))]
+        if not versions:
             raise StaleVersion(f"{header[:80]} is not an ETag of this resource.")
-        return int(digits)
+        return int(versions[0])
 
     def answer(self, row: Any, status: int = 200, **headers: str) -> Response:
         """The serialized row with its ETag.
@@ -204,7 +213,7 @@ class ReadViewSet(ConsoleViewSet):
         """One row."""
         row = self.get_object()
         tag = etag_of(row)
-        if tag and tag in known_etags(request):
+        if tag and names(known_etags(request), tag):
             return Response(status=304, headers={"ETag": tag})
         return with_etag(Response(self.get_serializer(row).data), row)
 

@@ -1,0 +1,1 @@
+"""Endpoints of fleets, destinations and policy versions."""

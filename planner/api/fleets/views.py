@@ -15,7 +15,7 @@ from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from planner.api.core.etags import known_etags
+from planner.api.core.etags import known_etags, names, version_tag
 from planner.api.core.schema import CHANGED, IF_MATCH
 from planner.api.core.viewsets import ReadViewSet
 from planner.api.fleets.serializers import (
@@ -80,7 +80,8 @@ class FleetViewSet(FleetRollouts):
         data = self.accept(PolicyInput, partial=True)
         if not data:
             raise Invalid(f"the request has no field to change; send one or more of {', '.join(POLICY_FIELDS)}")
-        fleets.change_policy(acting_user=self.person, fleet=fleet, expected_version=self.expected_version(), **data)
+        version = self.expected_version(fleet)
+        fleets.change_policy(acting_user=self.person, fleet=fleet, expected_version=version, **data)
         return self.answer(fleet)
 
     @extend_schema(request=ServingProfileInput, responses=CHANGED(FleetSerializer), parameters=[IF_MATCH])
@@ -90,7 +91,7 @@ class FleetViewSet(FleetRollouts):
         fleet = self.get_object()
         data = self.accept(ServingProfileInput)
         fleets.change_serving_profile(
-            acting_user=self.person, fleet=fleet, expected_version=self.expected_version(), **data
+            acting_user=self.person, fleet=fleet, expected_version=self.expected_version(fleet), **data
         )
         return self.answer(fleet)
 
@@ -118,14 +119,14 @@ class FleetViewSet(FleetRollouts):
         fleet = self.get_object()
         known = known_etags(request)
         deadline = time.monotonic() + _seconds(request.query_params.get("wait"))
-        if table_tag(fleet) in known and not _wait_for_news(fleet, known, deadline):
+        if names(known, table_tag(fleet)) and not _wait_for_news(fleet, known, deadline):
             return Response(status=304, headers={"ETag": table_tag(fleet)})
         table = published(fleet.pk)
         packs = "gzip" in request.headers.get("Accept-Encoding", "")
         response = HttpResponse(table.packed if packs else table.plain, content_type="application/json")
         if packs:
             response["Content-Encoding"] = "gzip"
-        response["ETag"], response["Cache-Control"] = f'"{table.version}"', "no-cache"
+        response["ETag"], response["Cache-Control"] = version_tag(table.version), "no-cache"
         response["Vary"] = "Accept-Encoding"
         return response
 
@@ -160,18 +161,17 @@ class DestinationViewSet(ReadViewSet):
         """Change the state (up, draining, down) or the speed of a destination."""
         destination: Any = self.get_object()
         data = self.accept(DestinationInput)
-        change_destination(
-            acting_user=self.person, destination=destination, expected_version=self.expected_version(), **data
-        )
+        version = self.expected_version(destination)
+        change_destination(acting_user=self.person, destination=destination, expected_version=version, **data)
         return self.answer(destination)
 
 
 def table_tag(fleet: Fleet) -> str:
     """Strong ETag of the published table."""
-    return f'"{fleet.table_version}"'
+    return version_tag(fleet.table_version)
 
 
-def _wait_for_news(fleet: Fleet, known: set[str], deadline: float) -> bool:
+def _wait_for_news(fleet: Fleet, known: list[str], deadline: float) -> bool:
     """Wait for a table that the router does not have; False at the deadline, or at once when too many routers wait."""
     if time.monotonic() + POLL_S > deadline or not _waiting.acquire(blocking=False):
         return False
@@ -180,7 +180,7 @@ def _wait_for_news(fleet: Fleet, known: set[str], deadline: float) -> bool:
             connection.close()  # a sleeping router holds no database connection
             time.sleep(POLL_S)
             fleet.refresh_from_db(fields=["table_version", "table_issued_at"])
-            if table_tag(fleet) not in known:
+            if not names(known, table_tag(fleet)):
                 return True
         return False
     finally:

@@ -1,0 +1,1 @@
+"""Endpoints of plans, explanations and studies."""

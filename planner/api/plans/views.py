@@ -60,7 +60,7 @@ class PlanViewSet(ReadViewSet):
     def submit(self, request: Request, pk: str) -> Response:
         """Submit a plan for review."""
         plan = self.get_object()
-        submit_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version())
+        submit_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(plan))
         return self.answer(plan)
 
     @extend_schema(request=None, responses=CHANGED(PlanSerializer), parameters=[IF_MATCH])
@@ -68,7 +68,7 @@ class PlanViewSet(ReadViewSet):
     def withdraw(self, request: Request, pk: str) -> Response:
         """Withdraw a plan from review."""
         plan = self.get_object()
-        withdraw_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version())
+        withdraw_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(plan))
         return self.answer(plan)
 
     @extend_schema(request=ReasonInput, responses=CHANGED(PlanSerializer), parameters=[IF_MATCH])
@@ -77,7 +77,7 @@ class PlanViewSet(ReadViewSet):
         """Archive a plan."""
         plan = self.get_object()
         data = self.accept(ReasonInput)
-        retire_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
+        retire_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(plan), **data)
         return self.answer(plan)
 
     @extend_schema(request=serializers.ApproveInput, responses=CHANGED(PlanSerializer), parameters=[IF_MATCH])
@@ -87,7 +87,7 @@ class PlanViewSet(ReadViewSet):
         plan = self.get_object()
         data = self.accept(serializers.ApproveInput)
         data["evidence_digest"] = data["evidence_digest"].removeprefix("sha256:")
-        approve_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
+        approve_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(plan), **data)
         return self.answer(plan)
 
     @extend_schema(request=serializers.RejectInput, responses=CHANGED(PlanSerializer), parameters=[IF_MATCH])
@@ -96,7 +96,7 @@ class PlanViewSet(ReadViewSet):
         """Reject a plan with a reason."""
         plan = self.get_object()
         data = self.accept(serializers.RejectInput)
-        reject_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(), **data)
+        reject_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(plan), **data)
         return self.answer(plan)
 
     @extend_schema(responses={200: serializers.CommentSerializer(many=True)}, filters=False)

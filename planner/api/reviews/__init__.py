@@ -1,0 +1,1 @@
+"""Endpoints of approvals, waivers and the inbox."""

@@ -1,0 +1,1 @@
+"""Endpoints of rollouts, freezes and blast radius."""

@@ -102,7 +102,7 @@ class RolloutViewSet(ReadViewSet):
 
     def _changed(self, change: Any, **values: Any) -> Response:
         rollout = self.get_object()
-        change(acting_user=self.person, rollout=rollout, expected_version=self.expected_version(), **values)
+        change(acting_user=self.person, rollout=rollout, expected_version=self.expected_version(rollout), **values)
         return self.answer(rollout)
 
 

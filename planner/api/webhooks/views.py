@@ -49,7 +49,8 @@ class WebhookViewSet(ReadViewSet):
         """Change the address or actions of a webhook, or enable or disable it."""
         row = self.get_object()
         data = self.accept(WebhookChange, partial=True)
-        webhooks.change_webhook(acting_user=self.person, webhook=row, expected_version=self.expected_version(), **data)
+        version = self.expected_version(row)
+        webhooks.change_webhook(acting_user=self.person, webhook=row, expected_version=version, **data)
         return self.answer(row)
 
     @extend_schema(responses={204: None})

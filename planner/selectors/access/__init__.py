@@ -1,0 +1,1 @@
+"""Reads of rights, roles and break-glass."""

@@ -1,0 +1,1 @@
+"""Reads of monitor, telemetry age and cool-down; the live page."""

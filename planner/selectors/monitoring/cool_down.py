@@ -1,4 +1,4 @@
-"""How long a fleet rests after the monitor fell back: a plan that was just thrown out is not put back at once."""
+"""Cool-down of a fleet after an automatic fallback."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MONITOR = "monitor"
 
 
 def cooling_down_until(fleet: Fleet, now: dt.datetime | None = None) -> dt.datetime | None:
-    """When the cool-down after the newest automatic fallback ends; None when none is under way.
+    """Return when the cool-down after the newest automatic fallback ends; None when there is none.
 
-    A fallback by a person starts none: they know why, and may go on. Read from the audit trail, which nobody alters.
+    A fallback by a person starts none: the person knows the cause. It is read from the audit trail.
     """
     newest = _newest(fleet)
     if newest is None:
@@ -25,7 +25,7 @@ def cooling_down_until(fleet: Fleet, now: dt.datetime | None = None) -> dt.datet
 
 
 def thrown_out(fleet: Fleet) -> set[int]:
-    """Numbers of the plans that the newest automatic fallback took off traffic."""
+    """Return the numbers of the plans that the newest automatic fallback took off traffic."""
     newest = _newest(fleet)
     live = newest.before.get("live", []) if newest is not None else []
     return {row["plan"] for row in live if row["state"] in (Rollout.State.ACTIVE, Rollout.State.CANARY)}

@@ -1,4 +1,4 @@
-"""What the live page of a fleet shows: figures of each arm over the last hour, verdicts, and who reports."""
+"""The live page of a fleet: figures of each arm over the last hour, verdicts, and routers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALPHA = 0.05
 
 
 def live_page(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, object]:
-    """Everything of the page: the state of things in words, and the newest minutes as a table."""
+    """Return the context of the page: the present state, and the newest minutes as a table."""
     now = now or timezone.now()
     data = live_data(fleet, now)
     newest = sorted({row["minute"] for row in data["rows"]}, reverse=True)[:SHOWN_MINUTES]
@@ -46,7 +46,7 @@ def live_page(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, object]
 
 
 def live_state(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, object]:
-    """Who reports which version, the validated range, and what the monitor and the analysis say."""
+    """Return routers and their table versions, the validated range, and the verdicts of monitor and analysis."""
     now = now or timezone.now()
     checks = list(DriftCheck.objects.filter(fleet=fleet).select_related("plan").defer(*LONG[:2])[:SHOWN_CHECKS])
     live = {r.state: r for r in _live(fleet)}
@@ -78,7 +78,7 @@ def _envelope(rollout: Rollout | None) -> dict[str, object] | None:
 
 
 def routers(fleet: Fleet, now: dt.datetime) -> list[dict[str, Any]]:
-    """Each source that reported in the last hour: the version that it runs, when it was heard, and whether it lags."""
+    """Return each source of the last hour with its table version, its last report, and whether its version is old."""
     newest = (
         acceptable(fleet)
         .filter(ended_at__gt=now - SPAN)
@@ -91,7 +91,7 @@ def routers(fleet: Fleet, now: dt.datetime) -> list[dict[str, Any]]:
         {
             **row,
             "silent": row["ended_at"] < now - stale,
-            # A window that ended before the newest table was published could not know it.
+            # A window that ended before the newest table was published cannot have its version.
             "lags": row["table_version"] < fleet.table_version and row["ended_at"] > fleet.table_issued_at,
         }
         for row in newest
@@ -116,7 +116,7 @@ def live_data(fleet: Fleet, now: dt.datetime | None = None) -> dict[str, Any]:
     places = places_of(fleet)
     minutes: dict[dt.datetime, list[Row]] = {}
     for row in rows:
-        # By the middle: a window of another router that ends a second later belongs to the same minute.
+        # By its middle: a window of another router that ends a second later belongs to the same minute.
         middle = row["started_at"] + (row["ended_at"] - row["started_at"]) / 2
         minutes.setdefault(middle.replace(second=0, microsecond=0), []).append(row)
     found = []

@@ -1,4 +1,4 @@
-"""Whether somebody watches, what is watched for, and what was seen."""
+"""Reads of monitor and telemetry: last check, last window, validated range."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from planner.records import JsonObject
 
 
 def last_ran(fleet: Fleet) -> dt.datetime | None:
-    """When the monitor looked at the fleet last, by itself: it writes a check of it every minute."""
+    """Return when the monitor last judged the fleet on schedule."""
     checks = DriftCheck.objects.filter(fleet=fleet, by_hand=False)
     return checks.order_by("-id").values_list("created_at", flat=True).first()
 
 
 def last_telemetry(fleet: Fleet) -> dt.datetime | None:
-    """The end of the newest window that was reported; simulated ones count where the fleet accepts them."""
+    """Return the end of the newest reported window; simulated ones count where the fleet accepts them."""
     windows = TelemetryWindow.objects.filter(fleet=fleet)
     if not fleet.accept_simulated:
         windows = windows.filter(simulated=False)
@@ -23,11 +23,11 @@ def last_telemetry(fleet: Fleet) -> dt.datetime | None:
 
 
 def envelope_of(rollout: Rollout) -> JsonObject | None:
-    """The range that was validated for the plan of a rollout, from the evidence that it was approved on.
+    """Return the validated range of the plan of a rollout, from the evidence that it was approved on.
 
-    ``p99_limit_s``, ``load_low_rps``, ``load_high_rps``, ``active_keys``, ``max_imbalance``, ``max_error_rate``; the
-    last two are the fleet's policy where the evidence is from before they were kept. None for Flat-LB, and where no
-    replay validated anything.
+    Its entries are ``p99_limit_s``, ``load_low_rps``, ``load_high_rps``, ``active_keys``, ``max_imbalance`` and
+    ``max_error_rate``; evidence of earlier releases lacks the last two, which then come from the fleet's policy. None
+    for Flat-LB, and where no replay met the SLO.
     """
     if not rollout.evidence_digest:
         return None

@@ -1,0 +1,1 @@
+"""What the pages of plans show, and explanations of their tables."""

@@ -1,0 +1,1 @@
+"""What a verdict shows, and other plans of a replay."""

@@ -1,0 +1,1 @@
+"""Valid approvals, the inbox, and the review part of a plan page."""

@@ -1,0 +1,1 @@
+"""State of rollouts, holds, rollback targets and blast radius."""

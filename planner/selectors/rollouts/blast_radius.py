@@ -1,6 +1,6 @@
-"""What bringing a plan to traffic would touch: keys, tenants, rate, and how long the caches take to follow.
+"""Blast radius of a plan: keys, tenants and rate that change, and how long caches take to follow.
 
-An estimate from the two tables and the rates that the plan was made for; nothing is replayed for it.
+An estimate from two tables and the rates of the plan; nothing is replayed.
 """
 
 from __future__ import annotations
@@ -19,22 +19,34 @@ from planner.checklist.evidence import BlastRadius, Dip, TouchedTenant
 from planner.errors import Conflict
 from planner.models import Artifact, Plan, Rollout
 
-# Tenants that are listed, those with the most rate touched first; the others are counted.
+# Tenants that are listed, those with the highest changed rate first; the others are counted.
 LISTED_TENANTS = 20
 HOW = (
-    "First order: each pair of a key and a destination that is new starts cold, is warm from its first request on, "
-    "requests arrive at random at the measured rates, nothing is evicted; what the old routing happens to have cached "
-    "elsewhere is not counted."
+    "First order: each new pair of key and destination is cold until its first request and warm afterwards, requests "
+    "arrive at random at the measured rates, and nothing is evicted. Cache contents that the earlier routing left "
+    "elsewhere are not counted."
 )
 
-_Side = tuple[str, tuple[int, ...]] | None  # digest of the table, the fleet's indices of its destinations
+_Side = tuple[str, tuple[int, ...]] | None  # Digest of the table, and indices of its destinations in the fleet.
 
 
 def blast_radius(plan: Plan, against: Plan | None = None) -> BlastRadius:
-    """What changes when all keys go by ``plan`` instead of the plan that is active now (or ``against``).
+    """Return what changes when all keys follow ``plan`` instead of the active plan (or ``against``).
 
-    The same for the same two tables and rates, so that evidence may hold it: rates, shares and times are rounded to
-    nine digits. ``dip`` is computed by `planner.analysis.switch`.
+    The result is the same for the same two tables and rates, so evidence may hold it: rates, shares and times are
+    rounded to nine digits. ``dip`` is computed by `planner.analysis.switch`.
+
+    Parameters
+    ----------
+    plan : Plan
+        The new plan.
+    against : Plan, optional
+        The other plan; the active one by default.
+
+    Returns
+    -------
+    BlastRadius
+        Counts, shares and times.
 
     Raises
     ------
@@ -51,12 +63,12 @@ def blast_radius(plan: Plan, against: Plan | None = None) -> BlastRadius:
         return BlastRadius(
             against=old.number, dip=Dip(cold_share=0.0, first_misses=0, half_s=0.0, tenth_s=0.0, how=HOW)
         )
-    assert source.workload is not None  # its id is there
+    assert source.workload is not None  # its id is set
     return replace(_between(_side(plan), _side(old), source.workload.rates.digest), against=old.number)
 
 
 def active_plan(plan: Plan) -> Plan:
-    """The plan that routes the fleet of this one now."""
+    """Return the plan that routes the fleet now."""
     live = Rollout.objects.select_related("plan__table", "plan__workload__rates")
     return live.defer("plan__summary", "plan__workload__shape").get(fleet=plan.fleet_id, state="active").plan
 
@@ -78,7 +90,7 @@ def _between(new: _Side, old: _Side, rates_digest: str) -> BlastRadius:
 
     tenants, count = _tenants(artifacts.tenants_of(stored), touched, rates)
     return BlastRadius(
-        against=0,  # the caller knows
+        against=0,  # set by the caller
         keys_gained=len(found.gained),
         keys_lost=len(found.lost),
         keys_moved=len(found.moved),
@@ -96,7 +108,7 @@ def _between(new: _Side, old: _Side, rates_digest: str) -> BlastRadius:
 
 
 def _homes(side: _Side, names: pa.Array) -> Homes:
-    """Homes of a table, its keys found by name among those of the workload."""
+    """Return the homes of a table; its keys are found by name in the workload."""
     if side is None:
         return Homes(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64))
     table_digest, index_of = side
@@ -108,7 +120,7 @@ def _homes(side: _Side, names: pa.Array) -> Homes:
 def _tenants(
     tenants: tuple[list[str], np.ndarray] | None, touched: np.ndarray, rates: np.ndarray
 ) -> tuple[tuple[TouchedTenant, ...], int]:
-    """Tenants whose keys change destinations, those with the most rate first, and their number."""
+    """Return tenants whose keys change destinations, those with the highest rate first, and their number."""
     if tenants is None:
         return (), 0
     names, owner = tenants
@@ -130,7 +142,7 @@ def _tenants(
 
 
 def _dip(found: Switch, total: float) -> Dip:
-    """Share of all requests that meet a cold destination at the switch, and until half and a tenth of that is left."""
+    """Return the share of cold requests at the switch, and the times until half and a tenth of it is left."""
     return Dip(
         cold_share=_rounded(float(found.cold_rates.sum()) / total if total else 0.0),
         first_misses=len(found.cold_rates),
@@ -141,5 +153,5 @@ def _dip(found: Switch, total: float) -> Dip:
 
 
 def _rounded(value: float) -> float:
-    """The last digits of a sum differ between machines; a digest must not."""
+    """Round: the last digits of a sum differ between machines, and digests must not."""
     return float(f"{value:.9g}")

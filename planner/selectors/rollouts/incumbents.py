@@ -1,4 +1,4 @@
-"""What is live on a fleet, as the plan that a candidate is held against."""
+"""The incumbent that a candidate is compared with."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from planner.selectors.replays.other_plans import other_plan
 
 
 def incumbent_of(plan: Plan) -> Plan | None:
-    """The plan that `plan` takes traffic from: the active one, or, once it is active itself, the one before it.
+    """Return the plan that `plan` would take traffic from: the active one, or its predecessor if `plan` is active.
 
-    None where that is Flat-LB, with which every plan is compared anyhow.
+    None where that is Flat-LB, which every plan is compared with.
     """
     related = ("plan__table", "incumbent__table")
     active = (
@@ -26,10 +26,10 @@ def incumbent_of(plan: Plan) -> Plan | None:
 
 
 def why_apart(plan: Plan, incumbent: Plan) -> str:
-    """Why the incumbent's table cannot be replayed in the plan's place; empty when it can."""
+    """Return why the incumbent cannot be replayed with the plan; empty when it can."""
     try:
         other_plan(plan, incumbent.number, field="also")
     except Invalid as refusal:
-        # "plan 3 is for other destinations than this one": the caller has named it already.
+        # The caller names the incumbent itself.
         return refusal.message.removeprefix(f"plan {incumbent.number} ").replace("is for", "it is for", 1)
     return ""

@@ -1,4 +1,4 @@
-"""What pages show of rollouts: one of them, those of a fleet, and the part of a plan's page."""
+"""Rollouts on pages: one rollout, those of a fleet, and the part of a plan page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from planner.selectors.rollouts.rollback_targets import retained_plans
 SHOWN_ROLLOUTS = 50
 SHOWN_ANALYSES = 50
 SHOWN_EVENTS = 50
-# Plans that may still come to traffic: what they would touch is read before the vote.
+# Plans that may still come to traffic: their blast radius is shown before the approval.
 UNDECIDED = (Plan.State.REPLAYED, Plan.State.IN_REVIEW, Plan.State.APPROVED)
 
 
 def plan_part(plan: Plan) -> dict[str, object]:
-    """The newest rollout of a plan with where it stands, what else is ahead on the fleet, and what it would touch."""
+    """Return the newest rollout of a plan, its standing, other rollouts ahead on the fleet, and the blast radius."""
     rollout = rollouts_with_state().filter(plan=plan).first()
     undecided = plan.state in UNDECIDED and plan.kind != Plan.Kind.FLAT
     on_traffic = rollout is not None and rollout.state in (Rollout.State.CANARY, Rollout.State.ACTIVE)
@@ -47,7 +47,7 @@ def _other_ahead(plan: Plan, rollout: Rollout | None) -> Rollout | None:
 
 
 def radius(plan: Plan, against: Plan | None = None) -> dict[str, object]:
-    """``blast``: what a plan would touch, or None with ``blast_lost`` saying what cannot be read."""
+    """Return ``blast``, the blast radius, or None and in ``blast_lost`` the artifact that cannot be read."""
     try:
         found = blast_radius(plan, against)
     except ArtifactLost as lost:
@@ -56,7 +56,7 @@ def radius(plan: Plan, against: Plan | None = None) -> dict[str, object]:
 
 
 def rollout_page(rollout: Rollout) -> dict[str, object]:
-    """Everything of a rollout's page but the fleet's header; of a row from `rollouts_with_state`."""
+    """Return the context of a rollout page without the header; the row is from `rollouts_with_state`."""
     analyses = list(rollout.analyses.order_by("-id")[:SHOWN_ANALYSES])
     ahead = rollout.state in Rollout.AHEAD
     return {
@@ -76,7 +76,7 @@ def rollout_page(rollout: Rollout) -> dict[str, object]:
 
 
 def step_rows(rollout: Rollout, analyses: list[RolloutAnalysis]) -> list[dict[str, Any]]:
-    """Steps that were entered and those ahead: ``is`` done, current or ahead, with the latest analysis of each."""
+    """Return the steps: ``is`` is done, current or ahead; each with its latest analysis."""
     latest: dict[int, RolloutAnalysis] = {}
     for analysis in analyses:  # the newest first
         latest.setdefault(analysis.step, analysis)
@@ -105,7 +105,7 @@ def step_rows(rollout: Rollout, analyses: list[RolloutAnalysis]) -> list[dict[st
 
 
 def rollouts_page(fleet: Fleet) -> dict[str, object]:
-    """The rollouts of a fleet, the ways back, and what is frozen."""
+    """Return the rollouts of a fleet, its rollback targets and freezes."""
     freezes = list(open_freezes())
     return {
         "rollouts": list(

@@ -1,4 +1,4 @@
-"""Where a rollout stands in its steps, and what holds it. Services refuse by these facts, and pages show them."""
+"""Standing of a rollout in its steps, and its holds. Services refuse by them, and pages show them."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from planner.formatting import rounded
 from planner.models import Fleet, Freeze, Rollout, RolloutAnalysis
 
 Verdict = RolloutAnalysis.Verdict
-# They grow with destinations and tenants.
+# Columns that grow with destinations and tenants.
 LONG_PLAN = ("plan__summary", "plan__parameters")
 LONG = (*LONG_PLAN, "incumbent__summary", "incumbent__parameters")
 
-# What to do about an analysis that does not pass.
+# Advice for an analysis that does not pass.
 _REMEDIES = {
-    Verdict.FAIL: "abort it, or find out why",
+    Verdict.FAIL: "abort it, or find the cause",
     Verdict.INCONCLUSIVE: "wait for more requests, or abort it",
-    Verdict.MISSING: "see that routers report telemetry of both arms, and wait",
-    Verdict.ERROR: "the analysis itself failed; have it mended, or abort the canary",
+    Verdict.MISSING: "check that routers report telemetry of both arms, and wait",
+    Verdict.ERROR: "the analysis failed; fix its cause, or abort the canary",
 }
 
 
 @dataclass(frozen=True)
 class Held:
-    """One thing that holds a canary where it is: ``paused``, ``frozen``, ``watching`` or ``analysis``."""
+    """A hold that keeps a canary in its step: ``paused``, ``frozen``, ``watching`` or ``analysis``."""
 
     code: str
     message: str
 
 
 def rollouts_with_state() -> QuerySet[Rollout]:
-    """Rollouts with what `rollout_state` looks at, three queries however many there are."""
+    """Return rollouts with everything that `rollout_state` reads, in three queries."""
     newest = RolloutAnalysis.objects.order_by("rollout_id", "-id").distinct("rollout_id")
     return (
         Rollout.objects.select_related("fleet", "plan", "incumbent", "started_by", "paused_by")
@@ -46,43 +46,43 @@ def rollouts_with_state() -> QuerySet[Rollout]:
 
 
 def step_number(rollout: Rollout) -> int:
-    """The step that it is in, from 1; 0 of one that is only scheduled."""
+    """Return the number of the present step, from 1; 0 for a scheduled rollout."""
     return len(rollout.steps.all())
 
 
 def next_weight(rollout: Rollout) -> float | None:
-    """The share of keys that an advance takes a canary to; None when that makes it active, or it is no canary."""
+    """Return the share of keys of the next step; None when advancing makes it active, or it is not a canary."""
     if rollout.state != Rollout.State.CANARY:
         return None
     return min((step["weight"] for step in rollout.planned_steps if step["weight"] > rollout.weight), default=None)
 
 
 def hold_s(rollout: Rollout) -> float:
-    """Seconds that the present step is watched for, by the plan of steps that it started with."""
+    """Return the watch time of the present step in seconds, by the steps that the rollout started with."""
     return next((float(s["hold_s"]) for s in rollout.planned_steps if s["weight"] == rollout.weight), 0.0)
 
 
 def hold_left_s(rollout: Rollout, now: dt.datetime | None = None) -> float:
-    """Seconds until the present step was watched for long enough; 0.0 when it was, or it is no canary."""
+    """Return the seconds left of the watch time of the present step; 0.0 when it is over."""
     if rollout.state != Rollout.State.CANARY or rollout.step_started_at is None:
         return 0.0
     return max(0.0, hold_s(rollout) - ((now or timezone.now()) - rollout.step_started_at).total_seconds())
 
 
 def latest_analysis(rollout: Rollout) -> RolloutAnalysis | None:
-    """The latest analysis of the step that it is in."""
+    """Return the latest analysis of the present step."""
     known: Sequence[RolloutAnalysis] | None = getattr(rollout, "newest_analysis", None)
     newest = known[0] if known else rollout.analyses.order_by("-id").first() if known is None else None
     return newest if newest is not None and newest.step == step_number(rollout) else None
 
 
 def open_freezes() -> QuerySet[Freeze]:
-    """Freezes that were not lifted, the newest first."""
+    """Return freezes that are not lifted, the newest first."""
     return Freeze.objects.filter(lifted_at=None).select_related("frozen_by", "fleet").order_by("-id")
 
 
 def freeze_of(fleet: Fleet, freezes: Sequence[Freeze] | None = None) -> Freeze | None:
-    """What freezes a fleet: its own freeze, or that of all fleets; ``freezes`` are the open ones where known."""
+    """Return the freeze of a fleet, its own or that of all fleets; ``freezes`` are the open ones where known."""
     if freezes is None:
         freezes = list(open_freezes().filter(Q(fleet=fleet) | Q(fleet=None)))
     mine = [freeze for freeze in freezes if freeze.fleet_id in (fleet.pk, None)]
@@ -90,13 +90,13 @@ def freeze_of(fleet: Fleet, freezes: Sequence[Freeze] | None = None) -> Freeze |
 
 
 def frozen_words(freeze: Freeze) -> str:
-    """What is frozen, by whom and why."""
+    """Return a sentence: what is frozen, by whom and why."""
     what = "rollouts of all fleets are" if freeze.fleet_id is None else "the rollouts of this fleet are"
     return f"{what} frozen by {freeze.frozen_by} since {_moment(freeze.created_at)}: {freeze.reason}"
 
 
 def what_holds(rollout: Rollout, *, now: dt.datetime | None = None) -> list[Held]:
-    """Everything that keeps a canary from its next step but a freeze; each says what to do. Empty when it may go on."""
+    """Return every hold of a canary except freezes, each with what to do; empty when it may advance."""
     if rollout.state != Rollout.State.CANARY:
         return []
     found = []
@@ -109,7 +109,7 @@ def what_holds(rollout: Rollout, *, now: dt.datetime | None = None) -> list[Held
         found.append(
             Held(
                 "watching",
-                f"step {step_number(rollout)} is watched for {_span(hold_s(rollout))} and {_span(left)} are left; "
+                f"step {step_number(rollout)} is watched for {_span(hold_s(rollout))}, {_span(left)} are left; "
                 "wait, or promote it with a reason",
             )
         )
@@ -120,7 +120,7 @@ def what_holds(rollout: Rollout, *, now: dt.datetime | None = None) -> list[Held
 def _analysis_holds(rollout: Rollout) -> list[Held]:
     analysis = latest_analysis(rollout)
     if analysis is None:
-        return [Held("analysis", f"step {step_number(rollout)} was not analysed yet; {_REMEDIES[Verdict.MISSING]}")]
+        return [Held("analysis", f"step {step_number(rollout)} is not analysed yet; {_REMEDIES[Verdict.MISSING]}")]
     if analysis.verdict == Verdict.PASS:
         return []
     verdict = Verdict(analysis.verdict)
@@ -156,7 +156,7 @@ class Standing:
 
 
 def rollout_state(rollout: Rollout, freezes: Sequence[Freeze] | None = None) -> Standing:
-    """Where a rollout is; `freezes` are the open ones, read when None."""
+    """Return the standing of a rollout; `freezes` are the open ones, read when None."""
     now = timezone.now()
     ahead = rollout.state in Rollout.AHEAD
     freeze = freeze_of(rollout.fleet, freezes) if ahead else None

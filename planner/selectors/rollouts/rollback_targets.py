@@ -9,9 +9,9 @@ from planner.models import Approval, Fleet, GateEvaluation, Plan, Rollout
 
 
 def retained_plans(fleet: Fleet) -> list[Plan]:
-    """Plans that were active on the fleet before and are kept, the one that was active last first; not Flat-LB.
+    """Return retained plans that were active on the fleet before, the latest first, without Flat-LB.
 
-    A plan whose approval was withdrawn since is none. Three queries, however many there are.
+    A plan whose approval was withdrawn is left out. Three queries for any number of plans.
     """
     ended = fleet.rollouts.filter(activated_at__isnull=False).exclude(plan__kind=Plan.Kind.FLAT).order_by("-ended_at")
     active = fleet.rollouts.filter(state=Rollout.State.ACTIVE).values("plan_id")
@@ -31,10 +31,10 @@ def retained_plans(fleet: Fleet) -> list[Plan]:
 
 
 def approvals_stand(fleet: Fleet, digest_of: dict[int, str]) -> set[int]:
-    """Of plans by id, those whose approvals of that evidence were not withdrawn; an empty digest is of any evidence.
+    """Return the ids of plans whose approvals of that evidence are not withdrawn; an empty digest means any evidence.
 
-    The quorum is that of the evidence: one raised later would leave no way back, one lowered later would let a plan
-    come back on fewer people than it went out on.
+    The quorum is that of the evidence: a quorum raised later would block every rollback, and one lowered later would
+    need fewer people than the first time.
     """
     given: dict[int, set[int]] = defaultdict(set)
     kept: dict[int, set[int]] = defaultdict(set)
@@ -45,7 +45,7 @@ def approvals_stand(fleet: Fleet, digest_of: dict[int, str]) -> set[int]:
         if digest_of[plan_id] and evidence_digest != digest_of[plan_id]:
             continue
         given[plan_id].add(approver)
-        # What had run out was closed to make room for a new vote: that takes nothing back.
+        # An expired approval was closed to make room for a new one; that withdraws nothing.
         if withdrawn_at is None or (expires_at is not None and withdrawn_at >= expires_at):
             kept[plan_id].add(approver)
     quorums = GateEvaluation.objects.filter(plan__in=digest_of, evidence_digest__in=digest_of.values())

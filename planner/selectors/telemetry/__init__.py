@@ -1,0 +1,1 @@
+"""Telemetry added up by arm and fleet."""

@@ -1,4 +1,4 @@
-"""Telemetry added up: what an arm or a whole fleet served in a stretch of time."""
+"""Telemetry added up by arm and by fleet over a stretch of time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from planner.analysis.arms import Arm
 from planner.analysis.latency import LatencySketch, merge
 from planner.models import Destination, Fleet, TelemetryWindow
 
-# Windows that are read at most, the newest: a canary that stays in a step for days is judged on its last, and told so.
+# Highest number of windows that are read, the newest first: a long step is judged on its last part, and the judgement
+# says so.
 MAX_WINDOWS = 2_000
 _PARTS = ("latency", "destinations", "prompt_tokens", "cached_tokens", "active_keys")
 _COLUMNS = (
@@ -26,38 +27,39 @@ Row = dict[str, Any]
 
 
 def acceptable(fleet: Fleet) -> QuerySet[TelemetryWindow]:
-    """The windows that may be judged: simulated ones only where the fleet's policy accepts them."""
+    """Return the windows that may be judged; simulated ones only where the policy accepts them."""
     windows = TelemetryWindow.objects.filter(fleet=fleet)
     return windows if fleet.accept_simulated else windows.filter(simulated=False)
 
 
 def rows_of(windows: QuerySet[TelemetryWindow]) -> list[Row]:
-    """Rows with the parts of their figures that are added up, oldest first; counts of keys stay where they are."""
+    """Return rows with the figures that are added up, oldest first, without counts of keys."""
     parts = [f"figures__{part}" for part in _PARTS]
     newest = windows.order_by("-ended_at", "-id").values(*_COLUMNS, *parts)[:MAX_WINDOWS]
     return [{name.removeprefix("figures__"): value for name, value in row.items()} for row in newest][::-1]
 
 
 def one_kind(rows: Sequence[Row]) -> list[Row]:
-    """Measured windows where there are any, else the simulated ones: never both in one figure."""
+    """Return measured windows where there are any, else simulated ones: never both in one figure."""
     measured = [row for row in rows if not row["simulated"]]
     return measured or list(rows)
 
 
 def newest_end(windows: QuerySet[TelemetryWindow]) -> dt.datetime | None:
-    """When the newest window ended."""
+    """Return the end of the newest window."""
     return windows.order_by("-ended_at").values_list("ended_at", flat=True).first()
 
 
 @dataclass(frozen=True)
 class Places:
-    """The destinations that take traffic, in the order in which they are counted.
+    """Destinations that take traffic, in the order of counts.
 
     Attributes
     ----------
     indices : tuple of int
-        Of the fleet.
+        Indices in the fleet.
     names : tuple of str
+        Names.
     capacity : float64[R]
         Relative speeds.
     """
@@ -68,7 +70,7 @@ class Places:
 
 
 def places_of(fleet: Fleet) -> Places:
-    """The destinations that are up."""
+    """Return the destinations that are up."""
     up = list(
         fleet.destinations.filter(state=Destination.State.UP).order_by("index").values_list("index", "name", "weight")
     )
@@ -76,12 +78,12 @@ def places_of(fleet: Fleet) -> Places:
 
 
 def latency_of(rows: Iterable[Row]) -> LatencySketch:
-    """All latencies together."""
+    """Return one sketch of all latencies."""
     return merge(LatencySketch.from_payload(row["latency"]) for row in rows if row["latency"])
 
 
 def arm_of(rows: Sequence[Row], places: Places) -> Arm:
-    """What these windows served together; requests of destinations that take none now are in the totals only."""
+    """Return the sum of windows; requests of destinations that are not up are in the totals only."""
     at = {index: position for position, index in enumerate(places.indices)}
     counts = np.zeros(len(places.indices), dtype=np.int64)
     for row in rows:
@@ -100,16 +102,17 @@ def arm_of(rows: Sequence[Row], places: Places) -> Arm:
 
 @dataclass(frozen=True)
 class Load:
-    """Requests/s of a fleet, with the lower end of what a Poisson count of that size allows (two deviations)."""
+    """Load of a fleet in requests/s, and the lower end of its Poisson interval (two deviations)."""
 
     rps: float
     low: float
 
 
 def load_of(rows: Sequence[Row]) -> Load:
-    """Requests/s over the time that each router reported, all routers together; both arms of a router share its time.
+    """Return requests/s over the reported time of each router, all routers together; both arms of a router share its
+    time.
 
-    Routers whose windows have other bounds are added up all the same: each serves its part.
+    Windows with different bounds are added up: each router serves its part.
     """
     spans: dict[str, set[tuple[dt.datetime, dt.datetime]]] = {}
     requests: dict[str, int] = {}
@@ -126,5 +129,8 @@ def load_of(rows: Sequence[Row]) -> Load:
 
 
 def active_keys_of(rows: Iterable[Row]) -> int | None:
-    """The most keys that one router saw in one window: at least so many are active. None where none are counted."""
+    """Return the highest number of keys that one router counted in one window, a lower bound of active keys; None
+    without
+    counts.
+    """
     return max((row["active_keys"] for row in rows if row["active_keys"] is not None), default=None)

@@ -1,0 +1,1 @@
+"""Accounts, roles, tokens and break-glass: what changes them."""

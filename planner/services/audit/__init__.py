@@ -1,0 +1,1 @@
+"""The audit trail: recording events, verifying the chain, exporting it."""

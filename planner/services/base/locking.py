@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pglock
 from django.db import connection
 
 from planner.errors import StaleVersion
@@ -36,6 +37,23 @@ def lock(model: Any, pk: int, expected_version: int | None = None) -> Any:
     return row
 
 
+class PairLock(pglock.advisory):
+    """An advisory lock with a pair of 32-bit integers as its id: the space and the row.
+
+    pglock itself knows ids of one 64-bit integer, which are another key space of PostgreSQL. The pair is what the audit
+    trigger and workers of earlier releases use, so that old and new processes exclude each other during an upgrade.
+    """
+
+    def __init__(self, space: int, pk: int, **options: Any) -> None:
+        super().__init__(f"{space}:{pk}", **options)
+        self.pair = f"{int(space)}, {int(pk) % 2**31}"
+
+    @property
+    def int_lock_id(self) -> str:  # type: ignore[override]
+        """The arguments of the lock function of PostgreSQL."""
+        return self.pair
+
+
 @contextmanager
 def held(space: int, pk: int) -> Iterator[bool]:
     """Try the advisory lock of one job or cell for the length of the block; yields whether we hold it.
@@ -43,18 +61,22 @@ def held(space: int, pk: int) -> Iterator[bool]:
     The lock belongs to the database connection: when a worker is killed, PostgreSQL frees it at once. So
     "running, and its lock is free" means that nobody runs it, without leases or clocks.
     """
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [space, pk % 2**31])
-        got = bool(cursor.fetchone()[0])
+    own = PairLock(space, pk, timeout=0)
+    got = own.acquire()
     try:
         yield got
     finally:
+        # A closed connection has freed the lock already; releasing it would open another one.
         if got and connection.connection is not None and not connection.connection.closed:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [space, pk % 2**31])
+            own.release()
 
 
 def is_free(space: int, pk: int) -> bool:
     """Whether nobody holds the lock."""
     with held(space, pk) as got:
         return got
+
+
+def wait_in_transaction(space: int, pk: int, *, shared: bool = False) -> None:
+    """Wait for the lock and hold it until the transaction ends."""
+    PairLock(space, pk, xact=True, shared=shared).acquire()

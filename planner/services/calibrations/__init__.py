@@ -1,0 +1,1 @@
+"""Calibrations of one destination: simulated, imported, and fitted engine constants."""

@@ -230,7 +230,7 @@ def _simulate(
         "fingerprint": profile.fingerprint,
         "rates": workload.rates.digest,
         "trace": workload.trace.digest if workload.trace else None,
-        "synthetic_trace": synthetic,
+        "synthetic_trace": synthetic and synthetic.to_json(),
     }
     return {
         "source": Calibration.Source.SIMULATED,
@@ -245,7 +245,7 @@ def _simulate(
             "workload": workload.pk,
             "workload_name": workload.name,
             "destinations": order["destinations"],
-            "synthetic_trace": synthetic,
+            "synthetic_trace": synthetic and synthetic.to_json(),
             "prefix_tokens": result.prefix_tokens,
             "cold_share": result.cold_share,
             "keep_share": result.keep_share,

@@ -1,0 +1,1 @@
+"""Fleets, their destinations, policy, serving profiles and published tables."""

@@ -1,0 +1,1 @@
+"""Collecting evidence and evaluating the gate."""

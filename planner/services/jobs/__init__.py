@@ -1,0 +1,1 @@
+"""Jobs: filing, claiming, cancelling, sweeping, and the registry of job kinds."""

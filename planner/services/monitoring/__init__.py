@@ -1,0 +1,1 @@
+"""The monitor: drift checks, canary analysis, automatic fallback and advance."""

@@ -1,11 +1,11 @@
-"""Judging the step that a canary is in, on what routers reported of both arms since the step began.
+"""Canary analysis: the judgement of a canary's step on telemetry of both arms.
 
-What counts: windows of the canary's plan as `canary` and of the plan it is to replace as `incumbent`, reported under a
-version of the table in which the canary had its present share, that began after the step's warm-up. They are added up
-over the step, so that a step is judged on more and more; each judgement is a look of its own (`analysis.arms`). Of a
-step with more than 2,000 windows of an arm the newest are read, of both arms of the same time, and the judgement says
-since when.
-Late windows count like others. Data that is missing holds a canary: a pass from before does not outlive it.
+It reads windows of the canary's plan as `canary` and of the plan that it replaces as `incumbent`, that were reported
+under a table version with the canary's present weight and began after the warm-up of the step. Windows are added up
+over the step, so each judgement has more data; each is a look of its own (`planner.analysis.arms`). Of a step with
+more than 2,000 windows of an arm the newest are read, of both arms over the same time, and the judgement states since
+when.
+Late windows count like others. Missing data holds a canary: an earlier pass does not outlive it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ ARMS = ("canary", "incumbent")
 
 
 def analyse_step(rollout: Rollout, *, now: dt.datetime | None = None) -> RolloutAnalysis | None:
-    """Judge the present step of a canary; None where there is nothing new to say.
+    """Judge the present step of a canary; return None when there is nothing new.
 
-    1. Nothing is judged before the warm-up of the step is over and a window after it was reported.
-    2. An arm of which nothing was heard for the fleet's `telemetry_stale_s` makes it `missing`, once.
-    3. Otherwise windows that came since the last judgement ask for another one.
-    4. What crashes here is an `error` of the analysis, never a pass: it is stored, and logged.
+    1. Nothing is judged before the warm-up of the step ends and a window after it is reported.
+    2. An arm without telemetry for the fleet's `telemetry_stale_s` makes the verdict `missing`, once.
+    3. Otherwise windows that arrived since the last judgement cause a new one.
+    4. A crash is the verdict `error`, never a pass: it is stored and logged.
     """
     now = now or timezone.now()
     rollout = Rollout.objects.select_related("fleet", "plan", "incumbent").get(pk=rollout.pk)
@@ -93,13 +93,11 @@ def _judgement(rollout: Rollout, step: int, last: RolloutAnalysis | None, now: d
     verdict, explanation = str(found.outcome), found.explanation
     if verdict == Verdict.PASS and high is not None and load.low > high:
         verdict = Verdict.INCONCLUSIVE
-        explanation = (
-            f"{load.rps:.4g} requests/s are more than the {high:g} that the plan was validated for. {explanation}"
-        )
+        explanation = f"{load.rps:.4g} requests/s are above the validated {high:g} requests/s. {explanation}"
     numbers = {**found.numbers, "load_rps": load.rps, "newest_window": newest, "windows": len(rows)}
     if cut is not None:
         numbers["read_since"] = cut.isoformat()
-        explanation += f" This rests on the newest windows of the step, those since {cut:%Y-%m-%d %H:%M} UTC."
+        explanation += f" It uses the newest windows of the step, since {cut:%Y-%m-%d %H:%M} UTC."
     return {
         "verdict": verdict,
         "explanation": explanation,
@@ -111,9 +109,9 @@ def _judgement(rollout: Rollout, step: int, last: RolloutAnalysis | None, now: d
 
 
 def _rows(rollout: Rollout, begins: dt.datetime) -> tuple[list[Row], dt.datetime | None]:
-    """Windows of both arms in this step, of one kind; and since when, where there are more than are read.
+    """Return windows of both arms in this step, of one kind, and since when, where more exist than are read.
 
-    The arms are compared over the same time: where one of them was cut, so is the other.
+    Both arms are compared over the same time: a cut of one cuts the other.
     """
     version = _first_version(rollout)
     if version is None:
@@ -126,14 +124,16 @@ def _rows(rollout: Rollout, begins: dt.datetime) -> tuple[list[Row], dt.datetime
 
 
 def _first_version(rollout: Rollout) -> int | None:
-    """The version of the table with which the canary took its present share; shares only rise, so it is one stretch."""
+    """Return the first table version with the present weight of the canary; weights only rise, so the versions are
+    contiguous.
+    """
     arm = {"rollout": rollout.pk, "weight": rollout.weight}
     published = Publication.objects.filter(fleet=rollout.fleet_id, arms__contains=[arm])
     return published.order_by("version").values_list("version", flat=True).first()
 
 
 def _silence(fleet: Fleet, rows: list[Row], begins: dt.datetime, now: dt.datetime) -> str | None:
-    """What was not heard for too long; None when both arms report."""
+    """Return what has not reported for too long; None when both arms report."""
     stale = dt.timedelta(seconds=fleet.telemetry_stale_s)
     heard = {arm: max((row["ended_at"] for row in rows if row["arm"] == arm), default=begins) for arm in ARMS}
     silent = [arm for arm in ARMS if heard[arm] < now - stale]
@@ -141,16 +141,16 @@ def _silence(fleet: Fleet, rows: list[Row], begins: dt.datetime, now: dt.datetim
         return None
     whole = newest_end(acceptable(fleet))
     if whole is None:
-        return "No telemetry that counts has come from this fleet yet: routers report to its telemetry endpoint."
+        return "No router telemetry yet. Routers report to the telemetry endpoint of the fleet."
     if whole < now - stale:
-        return f"Telemetry is silent since {whole:%Y-%m-%d %H:%M:%S} UTC."
+        return f"The last telemetry is of {whole:%Y-%m-%d %H:%M:%S} UTC."
     words = " and ".join(f"the {arm} (since {heard[arm]:%H:%M:%S} UTC)" for arm in silent)
-    return f"Nothing is heard of {words}, while the fleet reports: do its routers follow the published table?"
+    return f"No telemetry of {words}, while the fleet reports: check that its routers use the published table."
 
 
 @transaction.atomic
 def _store(rollout: Rollout, step: int, last: RolloutAnalysis | None, found: JsonObject) -> RolloutAnalysis | None:
-    """Keep the judgement if the canary is still in the step; another verdict than before stands in the audit trail."""
+    """Store the judgement if the canary is still in the step; a changed verdict is an audit event."""
     locked = lock(Rollout, rollout.pk)
     if locked.state != Rollout.State.CANARY or step_number(locked) != step:
         return None

@@ -1,9 +1,9 @@
-"""Whether what is measured lies within what was validated: the judgement of one check, and what it is judged on.
+"""Drift check: the comparison of recent telemetry with the validated range of the active plan.
 
-The range is that of the plan that is active (paper, section 5.7, item 5): p99, error rate, max/mean of requests, load
-and active keys. A figure is outside only where the near end of its interval is, so that a minute with few requests
-does not count against a plan. Below the lowest replayed load nothing is outside: fewer requests leave more room than
-was validated, and a fleet that fell back every night would be of no use. It is said, and it is no breach.
+The range covers p99, error rate, max/mean of requests, load and active keys (paper, section 5.7, item 5). A figure is
+outside only when the near end of its interval is outside, so that a minute with few requests does not count against a
+plan. A load below the lowest replayed one is reported, but is not a breach: fewer requests leave more room, and a
+fleet that fell back every night would be of no use.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from planner.selectors.telemetry.traffic import (
     rows_of,
 )
 
-# Of the interval of each figure. Several checks in a row must be outside before anything is done.
+# Error probability of each interval. Several checks in a row must be outside before the console acts.
 ALPHA = 0.05
-# Windows that ended less than this long ago may be on their way still: the next check judges them.
+# Windows that ended less than this long ago may still arrive; the next check judges them.
 GRACE_S = 15.0
-# What one check looks back at most, where none ran for a while: what was an hour ago calls for nothing now.
-# Windows that come late are judged so long after their end, or for `telemetry_stale_s` where that is longer.
+# Longest time that one check covers after a pause: older telemetry needs no action. Late windows are judged up to
+# this long after their end, or `telemetry_stale_s` where that is longer.
 LONGEST_S = 600.0
 FIRST_S = 60.0
 
@@ -44,7 +44,7 @@ Verdict = DriftCheck.Verdict
 
 @dataclass(frozen=True)
 class Drift:
-    """What a check found; `breaches` names the figures outside the range."""
+    """Result of a check; `breaches` names the figures outside the range."""
 
     verdict: str
     explanation: str
@@ -56,7 +56,7 @@ class Drift:
 
 
 def look(fleet: Fleet, active: Rollout, last: DriftCheck | None, now: dt.datetime) -> Drift:
-    """Judge the telemetry that has come since the last check; no report may be stored meanwhile."""
+    """Judge the telemetry since the last check. The caller ensures that no report is stored meanwhile."""
     until = now - dt.timedelta(seconds=GRACE_S)
     since = until - dt.timedelta(seconds=FIRST_S)
     if last is not None and last.window_end is not None:
@@ -71,8 +71,9 @@ def look(fleet: Fleet, active: Rollout, last: DriftCheck | None, now: dt.datetim
 def _unjudged(
     fleet: Fleet, last: DriftCheck | None, since: dt.datetime, until: dt.datetime
 ) -> QuerySet[TelemetryWindow]:
-    """What ended since the last check, and what came since then and ended before: a router that reports late is judged
-    late, each of its windows once."""
+    """Return windows that ended since the last check, and those that arrived since and ended before: each is judged
+    once.
+    """
     windows = acceptable(fleet).filter(ended_at__lte=until)
     seen = None if last is None else last.figures.get("newest_window")
     if seen is None:
@@ -91,17 +92,17 @@ def _look(
 ) -> Drift:
     heard = newest_end(acceptable(fleet))
     if heard is None or heard < now - dt.timedelta(seconds=fleet.telemetry_stale_s):
-        words = "No telemetry that counts has come yet" if heard is None else f"Silent since {_moment(heard)}"
-        return Drift(Verdict.SILENT, f"{words}: nobody would see the range being left.", since, until)
+        words = "No router telemetry yet" if heard is None else f"No router telemetry since {_moment(heard)}"
+        return Drift(Verdict.SILENT, f"{words}. Breaches cannot be detected.", since, until)
     rows = one_kind(rows_of(unjudged))
     if not any(row["requests"] for row in rows):
-        return Drift(Verdict.MISSING, "No request was reported since the last check.", since, until)
+        return Drift(Verdict.MISSING, "No requests were reported since the last check.", since, until)
     simulated = any(row["simulated"] for row in rows)
     figures = _figures(fleet, active, rows)
     figures["late_windows"] = sum(row["ended_at"] <= since for row in rows)
     if active.plan.kind == Plan.Kind.FLAT:
         return Drift(
-            Verdict.WITHIN, "Flat-LB is live: it has no validated range to leave.", since, until, simulated,
+            Verdict.WITHIN, "Flat-LB is live. No limits apply.", since, until, simulated,
             figures=figures,
         )  # fmt: skip
     return _against_range(fleet, active, figures, since, until, simulated)
@@ -113,13 +114,13 @@ def _against_range(
     envelope = envelope_of(active)
     if envelope is None:
         return Drift(
-            Verdict.MISSING, f"No validated range is known of {active.plan}.", since, until, simulated, figures=figures
+            Verdict.MISSING, f"{active.plan} has no validated range.", since, until, simulated, figures=figures
         )
     figures["limits"] = envelope
     if not figures["requests"]:
         warm = f"{fleet.canary_warmup_s:g} s of warm-up"
         return Drift(
-            Verdict.MISSING, f"Nothing was reported of {active.plan} yet, after {warm}.", since, until, simulated,
+            Verdict.MISSING, f"No requests of {active.plan} were reported yet after {warm}.", since, until, simulated,
             figures=figures,
         )  # fmt: skip
     outside = _outside(figures, envelope)
@@ -127,7 +128,7 @@ def _against_range(
         words = " ".join(outside.values())
         return Drift(Verdict.OUT_OF_RANGE, words, since, until, simulated, tuple(outside), figures)
     low = figures["load"]["rps"] < envelope["load_low_rps"]
-    note = f" The load is below the lowest that was replayed, {envelope['load_low_rps']:g}." if low else ""
+    note = f" The load is below the lowest replayed load, {envelope['load_low_rps']:g} requests/s." if low else ""
     return Drift(
         Verdict.WITHIN,
         f"p99 {figures['p99_s']['value']:.3g} s, {figures['error_rate']['value']:.2%} errors and "
@@ -140,7 +141,7 @@ def _against_range(
 
 
 def _figures(fleet: Fleet, active: Rollout, rows: list[Row]) -> JsonObject:
-    """Of the active plan: its requests, failures and latencies; of the fleet: its load, balance and active keys."""
+    """Return figures of the active plan (requests, failures, latency) and of the fleet (load, balance, active keys)."""
     warm = (active.activated_at or active.created_at) + dt.timedelta(seconds=fleet.canary_warmup_s)
     flat = active.plan.kind == Plan.Kind.FLAT
     mine = [row for row in rows if row["plan_id"] == active.plan_id and (flat or row["started_at"] >= warm)]
@@ -163,7 +164,7 @@ def _figures(fleet: Fleet, active: Rollout, rows: list[Row]) -> JsonObject:
 
 
 def _outside(figures: JsonObject, envelope: JsonObject) -> dict[str, str]:
-    """A sentence for each figure outside the range."""
+    """Return a sentence for each figure outside the range."""
     p99, errors, balance = figures["p99_s"], figures["error_rate"], figures["imbalance"]
     load, keys = figures["load"], figures["active_keys"]
     found = {}
@@ -180,9 +181,11 @@ def _outside(figures: JsonObject, envelope: JsonObject) -> dict[str, str]:
             f"{envelope['max_imbalance']:.3g}."
         )
     if load["low"] > envelope["load_high_rps"]:
-        found["load"] = f"{load['rps']:.4g} requests/s are more than the {envelope['load_high_rps']:g} validated."
+        found["load"] = (
+            f"{load['rps']:.4g} requests/s are above the validated {envelope['load_high_rps']:g} requests/s."
+        )
     if keys is not None and keys > envelope["active_keys"]:
-        found["active_keys"] = f"{keys:,} keys are active, more than the {envelope['active_keys']:,} validated."
+        found["active_keys"] = f"{keys:,} active keys are above the validated {envelope['active_keys']:,}."
     return found
 
 

@@ -1,15 +1,15 @@
-"""The monitor: once a minute it looks at every fleet, and acts where the fleet's policy says so.
+"""The monitor: every minute it judges each fleet, and acts where the policy of the fleet says so.
 
-For each fleet, under an advisory lock, so that of two monitors one acts:
+For each fleet, under an advisory lock, so that only one monitor acts:
 
-1. What was reported since the last check is held against the validated range of the active plan (`services.drift`), and
-   the check is stored. Silence and missing data are verdicts of their own: neither a breach nor a pass.
-2. The fleet falls back when as many checks in a row were outside as its policy says. Silent and missing ones between
-   them do not count and do not reset; one within does. The row of the fleet is locked, so that nothing moves meanwhile.
-3. The step of a canary is judged (`services.step_analysis`). A failed one is aborted, one that passed and was watched
-   is advanced, each where the policy says so; never while telemetry is silent or the active plan is outside its range.
+1. Telemetry since the last check is compared with the validated range of the active plan (`monitoring.drift`), and the
+   check is stored. Silence and missing data are verdicts of their own: neither a breach nor a pass.
+2. The fleet falls back when as many checks in a row are outside as its policy says. Silent and missing checks between
+   them neither count nor reset; a check within the range resets. The row of the fleet is locked meanwhile.
+3. The step of a canary is judged (`monitoring.canary_analysis`). A failed canary is aborted, and one that passed its
+   watch time is advanced, each where the policy says so; never while telemetry is silent or outside the range.
 
-What it does stands in the audit trail as the act of `monitor`; leaving the range, silence and their ends once each.
+The audit trail records its acts under the name `monitor`, and each start and end of a breach or of silence once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime as dt
 
 import structlog
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from planner.errors import Refused
@@ -26,7 +26,7 @@ from planner.records import JsonObject
 from planner.selectors.monitoring.cool_down import MONITOR
 from planner.selectors.rollouts.queries import freeze_of, latest_analysis, what_holds
 from planner.services.audit.events import record_event
-from planner.services.base.locking import JUDGING_SPACE, MONITOR_SPACE, held, lock
+from planner.services.base.locking import JUDGING_SPACE, MONITOR_SPACE, held, lock, wait_in_transaction
 from planner.services.monitoring.canary_analysis import analyse_step
 from planner.services.monitoring.drift import GRACE_S, Drift, look
 from planner.services.rollouts.fallback import fall_back
@@ -35,20 +35,20 @@ from planner.services.rollouts.steps import abort_rollout, advance_rollout
 
 log = structlog.get_logger(__name__)
 
-# Beat that fires twice, or two beats, make no two checks of one minute: breaches in a row are minutes in a row.
+# Shortest time between two checks of the monitor, so that beat firing twice does not count one minute twice.
 SHORTEST_GAP_S = 30.0
 
 Verdict = DriftCheck.Verdict
 
 
 def watch_all(now: dt.datetime | None = None) -> dict[str, int]:
-    """Start what is scheduled, then look at every fleet; the count of each verdict."""
+    """Start scheduled canaries, then judge every fleet; return the number of checks by verdict."""
     fire_schedules(now)
     found: dict[str, int] = {}
     for fleet in Fleet.objects.order_by("pk"):
         try:
             check = watch_fleet(fleet, now=now)
-        except Exception:  # one fleet must not hide the others from the monitor
+        except Exception:  # One fleet must not hide the others from the monitor.
             log.exception("monitor_crashed", fleet=fleet.slug)
             found["crashed"] = found.get("crashed", 0) + 1
             continue
@@ -58,10 +58,10 @@ def watch_all(now: dt.datetime | None = None) -> dict[str, int]:
 
 
 def watch_fleet(fleet: Fleet, *, now: dt.datetime | None = None, by_hand: bool = False) -> DriftCheck | None:
-    """Look at one fleet; None when another monitor is at it, or the monitor looked at it just now.
+    """Judge one fleet; return None when another monitor is active on it, or it was judged just now.
 
-    `by_hand` looks at once, for a person who asks. Such a check acts like any other, and is no sign of a monitor that
-    runs: neither the checklist nor the next minute's check goes by it.
+    With `by_hand` a person asks for the check. It acts like any other, but does not count as a sign that the monitor
+    runs.
     """
     with held(MONITOR_SPACE, fleet.pk) as mine:
         if not mine:
@@ -75,21 +75,21 @@ def watch_fleet(fleet: Fleet, *, now: dt.datetime | None = None, by_hand: bool =
 
 
 def _just_now(last: DriftCheck, now: dt.datetime) -> bool:
-    """Whether the check before this one looked at the telemetry of the same minute."""
+    """Return whether the previous check covered telemetry of the same minute."""
     looked = last.created_at if last.window_end is None else last.window_end + dt.timedelta(seconds=GRACE_S)
     return (now - looked).total_seconds() < SHORTEST_GAP_S
 
 
 def newest_check(fleet: Fleet, **kind: bool) -> DriftCheck | None:
-    """The newest check of a fleet."""
+    """Return the newest check of a fleet."""
     return DriftCheck.objects.filter(fleet=fleet, **kind).order_by("-id").first()
 
 
 @transaction.atomic
 def _check(fleet: Fleet, now: dt.datetime, by_hand: bool) -> DriftCheck:
-    """Judge, store, and fall back where it is time; with the fleet locked, so that what is active stays so."""
-    with connection.cursor() as cursor:  # before the row: reports that wait for this lock hold no lock we need
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [JUDGING_SPACE, fleet.pk % 2**31])
+    """Judge, store, and fall back if due, with the fleet locked so that the active plan stays the same."""
+    # Before the row lock: reports that wait for this lock hold no lock that is needed here.
+    wait_in_transaction(JUDGING_SPACE, fleet.pk)
     last = newest_check(fleet)
     fleet = lock(Fleet, fleet.pk)
     active = fleet.rollouts.select_related("plan", "fleet").get(state=Rollout.State.ACTIVE)
@@ -114,7 +114,7 @@ def _check(fleet: Fleet, now: dt.datetime, by_hand: bool) -> DriftCheck:
 
 
 def _breaches_before(fleet: Fleet, active: Rollout) -> int:
-    """Checks of this rollout in a row that were outside, up to as many as matter; silent and missing ones aside."""
+    """Return the number of checks of this rollout in a row that were outside, ignoring silent and missing ones."""
     verdicts = (
         DriftCheck.objects.filter(fleet=fleet, rollout=active, verdict__in=[Verdict.OUT_OF_RANGE, Verdict.WITHIN])
         .order_by("-id")
@@ -134,10 +134,10 @@ def _why(drift: Drift, in_a_row: int) -> str:
 
 
 def _say_what_changed(fleet: Fleet, check: DriftCheck, last: DriftCheck | None, in_a_row: int) -> None:
-    """An event when the range is left or held again, and when telemetry falls silent or comes back; once each."""
+    """Record the start or end of a breach, and of silence, once each."""
     was_silent = last is not None and last.verdict == Verdict.SILENT
     if check.verdict == Verdict.SILENT:
-        # A fleet of which nothing ever came has not fallen silent.
+        # A fleet without any telemetry has not fallen silent.
         if last is not None and not was_silent:
             _event("fleet.telemetry_silent", fleet, check)
         return
@@ -150,7 +150,7 @@ def _say_what_changed(fleet: Fleet, check: DriftCheck, last: DriftCheck | None, 
 
 
 def _breaches_ended(fleet: Fleet, check: DriftCheck) -> bool:
-    """Whether the check of this rollout before it that had a verdict on the range was outside."""
+    """Return whether the previous check of this rollout with a verdict on the range was outside."""
     before = DriftCheck.objects.filter(
         fleet=fleet, rollout=check.rollout_id, pk__lt=check.pk, verdict__in=[Verdict.OUT_OF_RANGE, Verdict.WITHIN]
     )
@@ -178,7 +178,7 @@ def _watch_canary(fleet: Fleet, check: DriftCheck, now: dt.datetime) -> None:
     if canary is None:
         return
     analyse_step(canary, now=now)
-    # Read anew: policy and rollout may have changed since the check.
+    # Read again: policy and rollout may have changed since the check.
     canary = Rollout.objects.select_related("fleet", "plan").get(pk=canary.pk)
     analysis = latest_analysis(canary) if canary.state == Rollout.State.CANARY else None
     if analysis is None:
@@ -195,12 +195,14 @@ def _watch_canary(fleet: Fleet, check: DriftCheck, now: dt.datetime) -> None:
         elif _may_advance(canary, check, now):
             advance_rollout(acting_user=None, system=MONITOR, rollout=canary, expected_version=canary.version)
     except Refused as refusal:
-        # Somebody was faster, or what was approved is stale: the page says so, and the next minute looks again.
+        # A person was faster, or the approval is stale: the page shows it, and the next minute judges again.
         log.info("monitor_refused", rollout=canary.pk, code=refusal.code, reason=refusal.message)
 
 
 def _may_advance(canary: Rollout, check: DriftCheck, now: dt.datetime) -> bool:
-    """Whether the policy lets the console take the canary on, nothing holds it, and the fleet is heard and well."""
+    """Return whether the policy advances canaries, nothing holds this one, and telemetry is present and within the
+    range.
+    """
     if not canary.fleet.auto_advance or check.verdict not in (Verdict.WITHIN, Verdict.MISSING):
         return False
     return not what_holds(canary, now=now) and freeze_of(canary.fleet) is None

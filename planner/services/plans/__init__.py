@@ -1,0 +1,1 @@
+"""Plans: orders, builds, studies, reproduction and the sample fleet."""

@@ -7,8 +7,8 @@ from typing import Any
 from planner import artifacts
 from planner.errors import Conflict, Invalid
 from planner.models import Calibration, Destination, Fleet, Plan, Workload
-from planner.records import JsonObject
 from planner.routing.admission import ADMISSIONS
+from planner.routing.parameters import PlanParameters
 
 DEFAULT_IMBALANCE_FACTOR = 1.02
 MAX_SLOTS = 1_000_000_000
@@ -29,7 +29,7 @@ def checked(
     incumbent: Plan | None = None,
     max_imbalance_factor: float | None = None,
     max_moved_share: float | None = None,
-) -> JsonObject:
+) -> PlanParameters:
     """The parameters of a build: all that it takes beside the rates and the incumbent's table.
 
     What depends on the workload is checked by `check_workload`, before; here nothing is read from storage, so that
@@ -59,29 +59,32 @@ def checked(
         raise Conflict("no destination of this fleet is up, so there is nowhere to place a key")
     if (reserved := sum((tenant_floor or {}).values())) > slots * len(up):
         raise Invalid(f"{reserved:,} slots are reserved and the fleet has {slots * len(up):,}", field="tenant_floor")
-    return {
-        "admission": admission,
-        "balance_target": balance_target,
-        "q_cap": calibration.q_cap,
-        "slots_per_destination": slots,
-        "slots": slots * len(up),
-        "tokens_per_destination": tokens_per_destination,
-        "tenant_quota": tenant_quota or {},
-        "tenant_floor": tenant_floor or {},
-        "destinations": [d.index for d in up],
-        "capacity": [d.weight for d in up],
-        **_replan_options(fleet, incumbent, max_imbalance_factor, max_moved_share),
-    }
+    factor, moved = _replan_options(fleet, incumbent, max_imbalance_factor, max_moved_share)
+    return PlanParameters(
+        admission=admission,
+        balance_target=balance_target,
+        q_cap=calibration.q_cap,
+        slots_per_destination=slots,
+        slots=slots * len(up),
+        tokens_per_destination=tokens_per_destination,
+        tenant_quota=tenant_quota or {},
+        tenant_floor=tenant_floor or {},
+        destinations=tuple(d.index for d in up),
+        capacity=tuple(d.weight for d in up),
+        incumbent=None if incumbent is None else incumbent.number,
+        max_imbalance_factor=factor,
+        max_moved_share=moved,
+    )
 
 
 def _replan_options(
     fleet: Fleet, incumbent: Plan | None, max_imbalance_factor: float | None, max_moved_share: float | None
-) -> JsonObject:
+) -> tuple[float | None, float | None]:
     if incumbent is None:
         for field, value in (("max_imbalance_factor", max_imbalance_factor), ("max_moved_share", max_moved_share)):
             if value is not None:
                 raise Invalid("only a replan of another plan takes this", field=field)
-        return {"incumbent": None, "max_imbalance_factor": None, "max_moved_share": None}
+        return None, None
     if incumbent.fleet_id != fleet.pk:
         raise Invalid("this plan belongs to another fleet", field="incumbent")
     if incumbent.table_id is None:
@@ -91,7 +94,7 @@ def _replan_options(
         raise Invalid("a multiple of the fresh plan's max/mean, at least 1", field="max_imbalance_factor")
     if max_moved_share is not None and not 0 <= max_moved_share <= 1:
         raise Invalid("a share of the admitted rate from 0 to 1", field="max_moved_share")
-    return {"incumbent": incumbent.number, "max_imbalance_factor": factor, "max_moved_share": max_moved_share}
+    return factor, max_moved_share
 
 
 def check_workload(

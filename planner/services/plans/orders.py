@@ -47,7 +47,8 @@ def order_plan(
             replay_options.check_requests(workload, **replay)
             replay_options.check_others(fleet, workload, **replay)
     fleet = lock(Fleet, fleet.pk)
-    parameters = plan_options.checked(fleet=fleet, calibration=calibration, incumbent=incumbent, **options)
+    chosen = plan_options.checked(fleet=fleet, calibration=calibration, incumbent=incumbent, **options)
+    parameters = chosen.to_json()
     if replay is not None:
         # Refused now, while somebody is looking, and not after the build.
         with _within_replay():

@@ -10,6 +10,7 @@ from planner import artifacts
 from planner.models import Plan
 from planner.records import JsonObject
 from planner.routing import RoutingTable, build_table, replan
+from planner.routing.parameters import PlanParameters
 from planner.routing.renumber import with_destinations, with_keys
 
 # Tenants that a summary lists; the table itself has all of them.
@@ -71,47 +72,47 @@ def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
     3. The new table is renumbered to the plan's own list of destinations: what is not available holds nothing.
     """
     assert incumbent.table is not None  # checked when the plan was ordered, and a table stays
-    parameters = plan.parameters
+    parameters = PlanParameters.from_json(plan.parameters)
     before, old_names = artifacts.load_table(incumbent.table)
     place = {name: at for at, name in enumerate(inputs.key_names)}
     new_index = np.full(before.keys, -1, dtype=np.int64)
     new_index[before.admitted] = [place.get(name, -1) for name in old_names]
     known = with_keys(before, new_index, len(inputs.key_names))
 
-    weight = dict(zip(parameters["destinations"], plan.capacity, strict=True))
+    weight = dict(zip(parameters.destinations, plan.capacity, strict=True))
     # Insertion order: the incumbent's first. Positions are looked up, since a fleet may have thousands.
-    union = list(dict.fromkeys([*incumbent.parameters["destinations"], *parameters["destinations"]]))
+    union = list(dict.fromkeys([*incumbent.parameters["destinations"], *parameters.destinations]))
     position = {index: at for at, index in enumerate(union)}
     available = np.array([index in weight for index in union])
     options = _options(parameters, inputs, [weight.get(index, 1.0) for index in union])
-    options["max_imbalance_factor"] = parameters["max_imbalance_factor"]
-    if parameters["max_moved_share"] is not None:
-        options["max_moved_share"] = parameters["max_moved_share"]
+    options["max_imbalance_factor"] = parameters.max_imbalance_factor
+    if parameters.max_moved_share is not None:
+        options["max_moved_share"] = parameters.max_moved_share
     table = replan(known, inputs.rates, destinations=len(union), available=available, **options)
-    table = with_destinations(table, [position[index] for index in parameters["destinations"]])
+    table = with_destinations(table, [position[index] for index in parameters.destinations])
     return Built(table, inputs, gone_keys=len(before.admitted) - len(known.admitted))
 
 
 def build_options(plan: Plan, inputs: Inputs) -> JsonObject:
     """What `build_table` takes beside the rates and the number of destinations to build this plan from scratch."""
-    return _options(plan.parameters, inputs, plan.capacity)
+    return _options(PlanParameters.from_json(plan.parameters), inputs, plan.capacity)
 
 
-def _options(parameters: JsonObject, inputs: Inputs, capacity: list[float]) -> JsonObject:
-    """Keyword arguments that `build_table` and `replan` share. Plans ordered before an option existed lack it."""
+def _options(parameters: PlanParameters, inputs: Inputs, capacity: list[float]) -> JsonObject:
+    """Keyword arguments that `build_table` and `replan` share."""
     given = {
         "capacity": np.array(capacity) if any(speed != 1.0 for speed in capacity) else None,
-        "balance_target": parameters["balance_target"],
+        "balance_target": parameters.balance_target,
         "prefix_tokens": inputs.prefix_tokens,
-        "token_budget": parameters.get("tokens_per_destination"),
+        "token_budget": parameters.tokens_per_destination,
         "tenants": inputs.tenants,
-        "tenant_quota": _by_index(parameters.get("tenant_quota"), inputs.tenant_names, missing=-1),
-        "tenant_floor": _by_index(parameters.get("tenant_floor"), inputs.tenant_names, missing=0),
+        "tenant_quota": _by_index(parameters.tenant_quota, inputs.tenant_names, missing=-1),
+        "tenant_floor": _by_index(parameters.tenant_floor, inputs.tenant_names, missing=0),
     }
     return {
-        "q_cap": parameters["q_cap"],
-        "slots": parameters["slots"],
-        "admission": parameters["admission"],
+        "q_cap": parameters.q_cap,
+        "slots": parameters.slots,
+        "admission": parameters.admission,
         **{name: value for name, value in given.items() if value is not None},
     }
 

@@ -1,0 +1,1 @@
+"""Replays: options, cells, verdicts and completion."""

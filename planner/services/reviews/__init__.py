@@ -1,0 +1,1 @@
+"""Reviews: submission, approval, rejection, waivers and comments."""

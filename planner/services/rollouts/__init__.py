@@ -1,0 +1,1 @@
+"""Rollouts: starts, steps, rollback, fallback and freezes."""

@@ -1,4 +1,4 @@
-"""The way back that never waits: Flat-LB, now."""
+"""Immediate fallback to Flat-LB."""
 
 from __future__ import annotations
 
@@ -17,11 +17,31 @@ from planner.services.rollouts.guards import MAX_REASON_CHARS, audit_facts, end,
 
 @transaction.atomic
 def fall_back(*, acting_user: User | None, fleet: Fleet, reason: str = "", system: str = "monitor") -> Rollout:
-    """Send all traffic by Flat-LB, now. Works from every state; nothing to do when it is live already.
+    """Route all traffic by Flat-LB now. It works in every state; with Flat-LB live it changes nothing.
 
-    Needs neither replay nor second person nor worker nor broker, and no freeze stops it: the table that routers poll
-    changes in this transaction. A canary is aborted with it and a schedule called off. The reason is mended where it
-    must be, and never a reason to refuse. `acting_user` None is the console itself, by the name in `system`.
+    It needs no replay, second person, worker or broker, and no freeze stops it: the routing table changes in this
+    transaction. It aborts a canary and cancels a schedule.
+
+    Parameters
+    ----------
+    acting_user : User or None
+        Who falls back; None for the console itself, named by `system`.
+    fleet : Fleet
+        The fleet.
+    reason : str
+        Why. Characters that cannot be stored are removed; a reason is never refused.
+    system : str
+        Name of the acting part of the console.
+
+    Returns
+    -------
+    Rollout
+        The active rollout of Flat-LB.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not operate the fleet.
     """
     if acting_user is not None:
         rights.require(acting_user, rights.OPERATE, fleet)
@@ -78,5 +98,5 @@ def _flat_rollout(fleet: Fleet, flat: Plan, acting_user: User | None, *, incumbe
 
 
 def storable_text(reason: str) -> str:
-    """What the database can hold of a reason: without NUL and half surrogate pairs, not longer than is kept."""
+    """Return the text without NUL and surrogates, cut to the length that is stored."""
     return reason.replace("\0", "").encode(errors="ignore").decode().strip()[:MAX_REASON_CHARS]

@@ -1,4 +1,4 @@
-"""Times in which no rollout moves. Falling back, aborting and pausing are never frozen."""
+"""Freezes of rollouts. Falling back, aborting and pausing are never frozen."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from planner.services.rollouts.guards import needed_reason
 
 @transaction.atomic
 def freeze(*, acting_user: User, fleet: Fleet | None, reason: str) -> Freeze:
-    """Freeze the rollouts of a fleet (right: operate it), or of all fleets (right: manage fleets).
+    """Freeze the rollouts of a fleet (right: operate) or of all fleets (right: manage).
 
-    Whatever is under way when it is asked for is waited for: after this returns nothing moves.
+    It waits for transitions that are running. After it returns nothing moves.
     """
     _require_right(acting_user, fleet)
     reason = needed_reason(reason)
-    # A transition holds its fleet's lock from its look at the freezes until it is done.
+    # A transition holds the lock of its fleet from its check of the freezes until it is done.
     if fleet is None:
         list(Fleet.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
     else:
@@ -47,7 +47,7 @@ def freeze(*, acting_user: User, fleet: Fleet | None, reason: str) -> Freeze:
 
 @transaction.atomic
 def lift_freeze(*, acting_user: User, freeze: Freeze, reason: str = "") -> Freeze:
-    """Let rollouts move again. Nothing moves by that alone."""
+    """Lift a freeze. Lifting alone moves no rollout."""
     _require_right(acting_user, freeze.fleet)
     if freeze.fleet_id is not None:
         lock(Fleet, freeze.fleet_id)
@@ -70,13 +70,15 @@ def lift_freeze(*, acting_user: User, freeze: Freeze, reason: str = "") -> Freez
 
 
 def unfreeze(*, acting_user: User, fleet: Fleet, reason: str = "") -> Freeze:
-    """Lift the freeze that a fleet has of its own."""
+    """Lift the freeze of one fleet."""
     rights.require(acting_user, rights.OPERATE, fleet)
     known = freeze_of(fleet)
     if known is None:
         raise Conflict(f"the rollouts of {fleet} are not frozen", code="not-frozen")
     if known.fleet_id is None:
-        raise Conflict("rollouts are frozen on all fleets, not on this one: an admin lifts that", code="frozen-for-all")
+        raise Conflict(
+            "rollouts of all fleets are frozen, not of this one: an admin can lift that freeze", code="frozen-for-all"
+        )
     return lift_freeze(acting_user=acting_user, freeze=known, reason=reason)
 
 

@@ -1,4 +1,4 @@
-"""What the transitions of rollouts share: who may pass what, and how a rollout takes a step or ends."""
+"""Guards and steps that the transitions of rollouts share."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Passage:
         self._passed: list[str] = []
 
     def not_frozen(self) -> None:
-        """No freeze, of this fleet or of all."""
+        """Require no freeze of this fleet or of all."""
         if (freeze := rollout_state.freeze_of(self._fleet)) is not None:
             self.meet("frozen", f"{rollout_state.frozen_words(freeze)}; lift the freeze first", "frozen")
 
     def not_held(self, rollout: Rollout, *, but: tuple[str, ...] = ()) -> None:
-        """No hold of the canary other than those named in `but`."""
+        """Require no hold of the canary other than those named in `but`."""
         held = [hold for hold in rollout_state.what_holds(rollout) if hold.code not in but]
         if held:
             reasons = "; ".join(hold.message for hold in held)
@@ -55,7 +55,7 @@ class Passage:
 
 
 def refuse_open_review(fleet: Fleet) -> None:
-    """No canary starts before closed break-glass is reviewed by another person."""
+    """Refuse to start a canary while closed break-glass is not reviewed by another person."""
     if (waiting := break_glass.waiting_for_review(fleet)) is not None:
         raise Conflict(
             f"the break-glass of {waiting.opened_by} on this fleet is closed but not reviewed; no canary starts before "
@@ -65,20 +65,20 @@ def refuse_open_review(fleet: Fleet) -> None:
 
 
 def refuse_ahead(fleet: Fleet) -> None:
-    """A fleet has one rollout ahead at a time (a constraint of the table too)."""
+    """Refuse a second scheduled or canary rollout of a fleet (a constraint of the table too)."""
     ahead = fleet.rollouts.filter(state__in=Rollout.AHEAD).select_related("plan").first()
     if ahead is None:
         return
     if ahead.state == Rollout.State.CANARY:
         raise Conflict(f"{ahead.plan} is in canary on this fleet; finish or abort it first", code="canary-running")
     raise Conflict(
-        f"{ahead.plan} is scheduled on this fleet for {ahead.scheduled_for:%Y-%m-%d %H:%M} UTC; call that off first",
+        f"{ahead.plan} is scheduled on this fleet for {ahead.scheduled_for:%Y-%m-%d %H:%M} UTC; cancel that first",
         code="scheduled",
     )
 
 
 def needed_reason(reason: str) -> str:
-    """The reason, which must say something.
+    """Return the reason without outer blanks.
 
     Raises
     ------
@@ -87,14 +87,14 @@ def needed_reason(reason: str) -> str:
     """
     reason = reason.strip()
     if not reason:
-        raise Invalid("say why; it stands in the audit trail", field="reason")
+        raise Invalid("give a reason; the audit trail keeps it", field="reason")
     if len(reason) > MAX_REASON_CHARS:
-        raise Invalid(f"{MAX_REASON_CHARS:,} characters at most", field="reason")
+        raise Invalid(f"at most {MAX_REASON_CHARS:,} characters", field="reason")
     return reason
 
 
 def end(rollout: Rollout, state: RolloutState, reason: str) -> None:
-    """End a locked rollout, refusing what its transitions do not allow."""
+    """End a locked rollout; refuse a transition that its state does not allow."""
     if not RolloutState(rollout.state).may_become(state):
         raise Conflict(f"the rollout is {rollout.get_state_display()} already")
     rollout.state, rollout.ended_at, rollout.end_reason = state, timezone.now(), reason
@@ -102,7 +102,7 @@ def end(rollout: Rollout, state: RolloutState, reason: str) -> None:
 
 
 def enter_step(rollout: Rollout, acting_user: User | None, *fields: str) -> None:
-    """Write down that a locked rollout took its weight now, together with the other fields that changed."""
+    """Store that a locked rollout takes its weight now, with the other changed fields."""
     step = RolloutStep.objects.create(
         rollout=rollout, number=rollout.steps.count() + 1, weight=rollout.weight, entered_by=acting_user
     )
@@ -111,13 +111,13 @@ def enter_step(rollout: Rollout, acting_user: User | None, *fields: str) -> None
 
 
 def active_of(fleet: Fleet) -> Rollout:
-    """The active rollout of a locked fleet, locked too."""
+    """Return the active rollout of a locked fleet, locked too."""
     return fleet.rollouts.select_for_update(no_key=True).get(state=Rollout.State.ACTIVE)
 
 
 @dataclass(frozen=True)
 class RolloutFacts(Record):
-    """What an audit event records of a rollout: number of the plan, state, and its share of keys."""
+    """Facts of a rollout in an audit event: number of the plan, state, and share of keys."""
 
     plan: int
     state: str
@@ -125,5 +125,5 @@ class RolloutFacts(Record):
 
 
 def audit_facts(rollout: Rollout) -> JsonObject:
-    """The facts of a rollout as an audit event stores them."""
+    """Return the facts of a rollout as JSON for an audit event."""
     return RolloutFacts(rollout.plan.number, rollout.state, rollout.weight).to_json()

@@ -1,4 +1,4 @@
-"""Back to a plan that was active before: at once, without a new replay or analysis."""
+"""Rolling back to a plan that was active before, at once, without a new replay or analysis."""
 
 from __future__ import annotations
 
@@ -17,17 +17,40 @@ from planner.services.gate.preload import Preloaded, read_table, with_preloaded
 from planner.services.rollouts.fallback import fall_back
 from planner.services.rollouts.guards import Passage, active_of, audit_facts, end, enter_step, needed_reason
 
-# Destinations that a refusal names.
+# Destinations that a refusal lists.
 NAMED = 5
 
 
 def roll_back(*, acting_user: User, fleet: Fleet, plan: Plan, reason: str) -> Rollout:
-    """Make a plan that was active on this fleet before active again, now.
+    """Make a plan active again that was active on this fleet before.
 
-    It was replayed, approved and watched then, so that none of that is asked for again. What it was approved for must
-    still be there: the serving profile, its destinations, the waivers that it rests on; and the monitor must not have
-    thrown it out just now. An open emergency of the acting person passes these, and a freeze. A canary is aborted with
-    it and a schedule called off. Rolling back to Flat-LB is falling back.
+    It was replayed, approved and watched then, so none of that is required again. The serving profile, its
+    destinations and the waivers of its approval must still be valid, and the monitor must not have fallen back from it
+    within the cool-down. Open break-glass of the user passes these guards and a freeze. A canary is aborted and a
+    schedule cancelled. Rolling back to Flat-LB is the same as falling back.
+
+    Parameters
+    ----------
+    acting_user : User
+        Who rolls back; needs the right to operate.
+    fleet : Fleet
+        The fleet.
+    plan : Plan
+        The plan to make active.
+    reason : str
+        Why.
+
+    Returns
+    -------
+    Rollout
+        The active rollout.
+
+    Raises
+    ------
+    NotAllowed
+        Without the right.
+    Conflict
+        When a guard refuses; its code names the guard.
     """
     rights.require(acting_user, rights.OPERATE, fleet)
     reason = needed_reason(reason)
@@ -82,52 +105,52 @@ def _roll_back(acting_user: User, fleet: Fleet, plan: Plan, reason: str, stored:
 
 
 def _earlier(fleet: Fleet, plan: Plan, active: Rollout) -> Rollout:
-    """The rollout under which the plan was active last.
+    """Return the rollout in which the plan was last active.
 
     Raises
     ------
     Conflict
-        When it was not, is active now, was put away, or lost its approval.
+        When it was never active, is active now, was archived, or lost its approval.
     """
     if active.plan_id == plan.pk:
         raise Conflict(f"{plan} is active on this fleet already; abort the canary if there is one")
     earlier = fleet.rollouts.filter(plan=plan, activated_at__isnull=False).order_by("-id").first()
     if earlier is None:
-        raise Conflict(f"{plan} was never active on this fleet: start its canary", code="never-active")
+        raise Conflict(f"{plan} was never active on this fleet; start its canary", code="never-active")
     if plan.state not in Plan.RETAINED:
-        raise Conflict(f"{plan} is {plan.get_state_display()}, and not kept for a way back", code="not-retained")
-    # Nobody's emergency stands in for a second person.
+        raise Conflict(f"{plan} is {plan.get_state_display()} and cannot be rolled back to", code="not-retained")
+    # Break-glass does not replace the approval of a second person.
     if plan.pk not in approvals_stand(fleet, {plan.pk: earlier.evidence_digest}):
-        raise Conflict(f"the approval that {plan} was active on was withdrawn", code="not-approved")
+        raise Conflict(f"the approval of {plan} was withdrawn", code="not-approved")
     return earlier
 
 
 def _still_fits(fleet: Fleet, plan: Plan, earlier: Rollout, passage: Passage) -> None:
-    """What the plan was approved for is still there, and the monitor has not just taken it off traffic."""
+    """Check what the plan was approved for, and the cool-down after an automatic fallback."""
     if plan.fingerprint != fleet.serving_profile.fingerprint:
         passage.meet(
             "profile-changed",
-            f"{plan} was made for another serving profile than {fleet.serving_profile.name}, which the fleet serves "
+            f"{plan} was made for another serving profile than {fleet.serving_profile.name}, which the fleet has "
             "with now",
             "profile",
         )
     if gone := _not_up(fleet, plan):
         passage.meet(
-            "destinations-down", f"the table of {plan} sends to destinations that are not up: {gone}", "destinations"
+            "destinations-down", f"the table of {plan} routes to destinations that are not up: {gone}", "destinations"
         )
     if revoked := _revoked(plan, earlier):
-        passage.meet("waiver-revoked", f"{plan} was approved with a waiver that was revoked since: {revoked}", "waiver")
+        passage.meet("waiver-revoked", f"{plan} was approved with a waiver that was revoked later: {revoked}", "waiver")
     until = cooling_down_until(fleet)
     if until is not None and plan.number in thrown_out(fleet):
         passage.meet(
             "cooling-down",
-            f"the monitor took {plan} off traffic; it does not come back before {until:%Y-%m-%d %H:%M:%S} UTC",
+            f"the monitor fell back from {plan}; it cannot be active before {until:%Y-%m-%d %H:%M:%S} UTC",
             "cool-down",
         )
 
 
 def _not_up(fleet: Fleet, plan: Plan) -> str:
-    """Names and states of the destinations of the plan that do not take traffic, the first few."""
+    """Return names and states of the first destinations of the plan that are not up."""
     rows = fleet.destinations.filter(index__in=plan.parameters["destinations"]).exclude(state=Destination.State.UP)
     names = [f"{name} ({state})" for name, state in rows.order_by("index").values_list("name", "state")]
     more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
@@ -135,7 +158,7 @@ def _not_up(fleet: Fleet, plan: Plan) -> str:
 
 
 def _revoked(plan: Plan, earlier: Rollout) -> str:
-    """Checks whose waiver stands in the evidence that the plan was active on and was revoked since."""
+    """Return the checks whose waivers in the approved evidence were revoked later."""
     rows = GateEvaluation.objects.filter(plan=plan, evidence_digest=earlier.evidence_digest)
     evaluation = rows.only("evidence").order_by("-id").first()
     ids = [row["id"] for row in evaluation.evidence.get("waivers", [])] if evaluation is not None else []

@@ -1,4 +1,4 @@
-"""Starting a canary: now, or at a time at which everything is checked again."""
+"""Starts of canaries, now or scheduled. A scheduled start is checked again when it is due."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from planner.services.rollouts.guards import (
 
 log = structlog.get_logger(__name__)
 
-# Who acts when a schedule fires: nobody is there.
+# Name of the acting part of the console when a scheduled start is due.
 SCHEDULER = "scheduler"
-# Approvals have expired long before that.
+# Approvals expire long before that.
 FARTHEST = dt.timedelta(days=366)
-# A schedule that could not fire for so long is called off: nobody expects it any more.
+# A scheduled start that fails for so long is cancelled.
 LATEST = dt.timedelta(minutes=15)
 
 
@@ -46,9 +46,9 @@ def start_rollout(
     scheduled_for: dt.datetime | None = None,
     expected_version: int | None = None,
 ) -> Rollout:
-    """Start the canary of an approved plan at the fleet's first weight, now or at a time.
+    """Start the canary of an approved plan at the first weight, now or at a time.
 
-    A scheduled one carries no traffic until then, and is checked anew when it fires.
+    A scheduled canary carries no traffic until its time, and everything is checked again then.
     """
     rights.require(acting_user, rights.OPERATE, plan.fleet)
     return with_preloaded(plan.pk, lambda stored: _start(acting_user, plan, scheduled_for, expected_version, stored))
@@ -97,15 +97,15 @@ def _start(
 def _startable(
     fleet: Fleet, plan: Plan, passage: Passage, stored: Preloaded, *, at: dt.datetime | None = None
 ) -> GateEvaluation:
-    """The evaluation under which a locked plan of a locked fleet may go to traffic, now or `at` a time.
+    """Return the evaluation under which a locked plan of a locked fleet may start, now or `at` a time.
 
     Raises
     ------
     Conflict
-        Naming what is in the way.
+        Naming the obstacle.
     """
     if plan.kind == Plan.Kind.FLAT:
-        raise Conflict("Flat-LB takes no canary: fall back to it")
+        raise Conflict("Flat-LB has no canary; fall back instead")
     passage.not_frozen()
     until = cooling_down_until(fleet, at)
     if until is not None:
@@ -121,19 +121,19 @@ def _startable(
 
 def _check_time(scheduled_for: dt.datetime) -> None:
     if timezone.is_naive(scheduled_for):
-        raise Invalid("name the time with its zone", field="scheduled_for")
+        raise Invalid("give the time with its time zone", field="scheduled_for")
     now = timezone.now()
     if scheduled_for <= now:
-        raise Invalid(f"that is past: it is {now:%Y-%m-%d %H:%M:%S} UTC", field="scheduled_for")
+        raise Invalid(f"the time is in the past: it is {now:%Y-%m-%d %H:%M:%S} UTC now", field="scheduled_for")
     if scheduled_for > now + FARTHEST:
-        raise Invalid("that is more than a year ahead", field="scheduled_for")
+        raise Invalid("the time is more than a year ahead", field="scheduled_for")
 
 
 @transaction.atomic
 def reschedule_rollout(
     *, acting_user: User, rollout: Rollout, scheduled_for: dt.datetime, expected_version: int | None = None
 ) -> Rollout:
-    """Move the start of a scheduled canary; it never fires at the old time."""
+    """Reschedule a canary. It never starts at the earlier time."""
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     fleet = lock(Fleet, rollout.fleet_id)
     rights.require_now(acting_user, rights.OPERATE, fleet)
@@ -158,10 +158,10 @@ def reschedule_rollout(
 
 
 def fire_schedules(now: dt.datetime | None = None) -> list[Rollout]:
-    """Start every canary whose time has come, or call it off with the reason; returns those that were looked at.
+    """Start every canary whose time has come, or cancel it with the reason; return the rollouts that were handled.
 
-    Each in a transaction of its own. Two that fire at once do it once. One that could not be tried, or crashed, for
-    a quarter of an hour after its time is called off.
+    Each has its own transaction, and two runs at once start it once. A start that fails or crashes for a quarter of an
+    hour is cancelled.
     """
     now = now or timezone.now()
     due = Rollout.objects.filter(state=Rollout.State.SCHEDULED, scheduled_for__lte=now).order_by("scheduled_for", "id")
@@ -169,7 +169,7 @@ def fire_schedules(now: dt.datetime | None = None) -> list[Rollout]:
     for rollout in list(due.only("id", "fleet_id", "plan_id", "scheduled_for")):
         try:
             done = _fire(rollout, now)
-        except Exception:  # one fleet must not keep the others from their time
+        except Exception:  # One fleet must not delay the others.
             log.exception("schedule_crashed", rollout=rollout.pk)
             continue
         if done is not None:
@@ -178,8 +178,8 @@ def fire_schedules(now: dt.datetime | None = None) -> list[Rollout]:
 
 
 def _fire(rollout: Rollout, now: dt.datetime) -> Rollout | None:
-    """Start one; None when it was moved, called off or fired meanwhile."""
-    if _too_late(rollout, now):  # nothing of it is read: it may be what crashes
+    """Start one; None when it was rescheduled, cancelled or started meanwhile."""
+    if _too_late(rollout, now):  # None of its columns is read: they may be the cause of the crash.
         with transaction.atomic():
             return _fire_locked(rollout, now, Preloaded())
     return with_preloaded(rollout.plan_id, lambda stored: _fire_locked(rollout, now, stored))
@@ -197,7 +197,7 @@ def _fire_locked(rollout: Rollout, now: dt.datetime, stored: Preloaded) -> Rollo
     try:
         if _too_late(rollout, now):
             minutes = LATEST // dt.timedelta(minutes=1)
-            raise Conflict(f"it is more than {minutes} minutes after its time; schedule it anew", code="too-late")
+            raise Conflict(f"it is more than {minutes} minutes after its time; schedule it again", code="too-late")
         _scheduler_may_still(rollout, fleet)
         evaluation = _startable(fleet, plan, Passage(None, fleet), stored)
     except Refused as refusal:
@@ -240,6 +240,8 @@ def _fire_locked(rollout: Rollout, now: dt.datetime, stored: Preloaded) -> Rollo
 
 
 def _scheduler_may_still(rollout: Rollout, fleet: Fleet) -> None:
-    """Whoever scheduled it may have lost the right meanwhile. An emergency gives none: nobody sits there."""
+    """Require that the user who scheduled it still has the right by role; break-glass does not count."""
     if rollout.started_by is None or not rights.by_role(rollout.started_by, rights.OPERATE, fleet):
-        raise Conflict(f"{rollout.started_by}, who scheduled it, may not operate this fleet any more", code="no-right")
+        raise Conflict(
+            f"{rollout.started_by}, who scheduled it, has lost the right to operate this fleet", code="no-right"
+        )

@@ -1,4 +1,4 @@
-"""A canary on its way: advance, promote, pause, resume, abort."""
+"""Steps of a canary: advance, promote, pause, resume, abort."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from planner.services.rollouts.guards import Passage, active_of, audit_facts, en
 
 
 def _may(acting_user: User | None, rollout: Rollout) -> None:
-    """A person needs the right; the console acts by the fleet's policy."""
+    """Require the right of a person; the console acts by the policy of the fleet."""
     if acting_user is not None:
         rights.require(acting_user, rights.OPERATE, rollout.fleet)
 
@@ -28,9 +28,9 @@ def _may(acting_user: User | None, rollout: Rollout) -> None:
 def _locked(
     acting_user: User | None, rollout: Rollout, expected_version: int | None, *, with_plan: bool = False
 ) -> tuple[Fleet, Rollout]:
-    """Fleet and rollout, locked in that order; between them the plan, where its approval decides.
+    """Lock fleet and rollout in that order, and between them the plan where its approval matters.
 
-    The right is looked at again: it may have been lost, or an emergency be over, while the lock was waited for.
+    The right is checked again under the lock: it may be lost, or break-glass expired, while waiting.
     """
     fleet = lock(Fleet, rollout.fleet_id)
     if acting_user is not None:
@@ -55,11 +55,11 @@ def advance_rollout(
     expected_version: int | None = None,
     system: str = "monitor",
 ) -> Rollout:
-    """Take the canary to its next weight; after the last step the plan becomes active and the old one ends.
+    """Advance the canary to its next weight. After the last step the plan becomes active and the earlier one ends.
 
-    Refused while it is paused, while the step was not watched for long enough, and while the latest analysis of the
-    step is no pass. Whoever has an open emergency on the fleet passes these, and that is written down. What was
-    approved must still be true.
+    It is refused while the canary is paused, before the end of the step's watch time, and unless the latest analysis
+    of the step passes. Open break-glass passes these guards, which the audit event records. The approval must still be
+    valid.
     """
     _may(acting_user, rollout)
     return with_preloaded(
@@ -91,7 +91,7 @@ def _advance(
 def promote_rollout(
     *, acting_user: User, rollout: Rollout, reason: str, expected_version: int | None = None
 ) -> Rollout:
-    """Make the plan of a canary active at once: the watching that is left is skipped, an analysis never is."""
+    """Make the plan of a canary active now. It skips the rest of the watch time, never the analysis."""
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     reason = needed_reason(reason)
     return with_preloaded(
@@ -121,7 +121,7 @@ def _standing(rollout: Rollout) -> JsonObject:
 
 
 def _activate(fleet: Fleet, rollout: Rollout, acting_user: User | None) -> None:
-    """The one that was active ends first: a fleet never has two."""
+    """End the rollout that was active first: a fleet never has two."""
     end(active_of(fleet), Rollout.State.SUPERSEDED, f"superseded by {rollout.plan}")
     rollout.state, rollout.weight, rollout.activated_at = Rollout.State.ACTIVE, 1.0, timezone.now()
     rollout.paused_at, rollout.paused_by, rollout.pause_reason = None, None, ""
@@ -142,7 +142,7 @@ def _published(
     reason: str = "",
     system: str = "monitor",
 ) -> None:
-    """Publish what changed, and write it down."""
+    """Publish the change and record it."""
     publish(fleet)
     record_event(
         action,
@@ -161,7 +161,7 @@ def _published(
 def pause_rollout(
     *, acting_user: User, rollout: Rollout, reason: str = "", expected_version: int | None = None
 ) -> Rollout:
-    """Keep a canary where it is until somebody resumes it. Its keys stay with it, and it is watched on."""
+    """Keep a canary in its step until it is resumed. It keeps its keys and is still judged."""
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     fleet, rollout = _locked(acting_user, rollout, expected_version)
     _require_canary(rollout)
@@ -175,7 +175,7 @@ def pause_rollout(
 
 @transaction.atomic
 def resume_rollout(*, acting_user: User, rollout: Rollout, expected_version: int | None = None) -> Rollout:
-    """Let a paused canary go on. Nothing moves by that alone."""
+    """Resume a paused canary. Resuming alone moves nothing."""
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     fleet, rollout = _locked(acting_user, rollout, expected_version)
     _require_canary(rollout)
@@ -220,12 +220,12 @@ def abort_rollout(
     expected_version: int | None = None,
     system: str = "monitor",
 ) -> Rollout:
-    """Take a canary off traffic, in whichever step, or call off a schedule; what was active stays active."""
+    """Abort a canary in any step, or cancel a schedule. The active plan stays active."""
     _may(acting_user, rollout)
     fleet, rollout = _locked(acting_user, rollout, expected_version)
     if rollout.state == Rollout.State.ACTIVE:
         raise Conflict(
-            f"{rollout.plan} is active and no canary any more: roll back to an earlier plan, or fall back to Flat-LB",
+            f"{rollout.plan} is active and not in canary: roll back to an earlier plan, or fall back to Flat-LB",
             code="active",
         )
     if rollout.state not in Rollout.AHEAD:

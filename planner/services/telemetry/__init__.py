@@ -1,0 +1,1 @@
+"""Telemetry windows: validation, storage, and simulated traffic."""

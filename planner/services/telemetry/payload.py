@@ -1,4 +1,4 @@
-"""What a router reports of a window, checked: figures that cannot be true are refused with a pointer to them."""
+"""The report of a window, validated: impossible figures are refused with a pointer to them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from planner.models import Fleet, Publication
 from planner.records import JsonObject
 
 SHORTEST_S, LONGEST_S = 1.0, 3_600.0
-# How far ahead of ours a router's clock may be, and how old a window may be: older ones are not kept.
+# How far ahead of the console's clock a window may end, and how old it may be.
 SKEW_S = 60.0
 KEPT_DAYS = 30
 MAX_SOURCE_CHARS = 120
 MAX_KEY_CHARS = 500
-# Keys that are kept by name, the busiest; how many there were and what they asked for is kept of all.
+# Keys that are stored by name, the busiest; number and requests are stored of all keys.
 KEPT_KEYS = 2_000
 COUNTED = ("requests", "prompt_tokens", "cached_tokens", "errors")
-MOST = 10**12  # of any count
+MOST = 10**12  # highest value of a count
 
 
 @dataclass(frozen=True)
 class DestinationFigures:
-    """What one destination served of an arm."""
+    """Figures of one destination in an arm."""
 
     index: int
     requests: int
@@ -36,30 +36,30 @@ class DestinationFigures:
     latency: LatencySketch
 
     def as_dict(self) -> JsonObject:
-        """Return what is kept of it: the latency as two percentiles, for the sketch of the arm is kept whole."""
+        """Return the stored form: the latency as two percentiles, since the sketch of the arm is stored whole."""
         quantiles = {f"p{q}_s": self.latency.quantile(q / 100) if self.latency.n else None for q in (50, 99)}
         return {"index": self.index, **{name: getattr(self, name) for name in COUNTED}, **quantiles}
 
 
 @dataclass(frozen=True)
 class ArmFigures:
-    """What one arm of a published table served."""
+    """Figures of one arm of a published table."""
 
     name: str
     plan: int
     destinations: tuple[DestinationFigures, ...]
 
     def total(self, name: str) -> int:
-        """A count over all destinations."""
+        """Return a count over all destinations."""
         return sum(getattr(d, name) for d in self.destinations)
 
     @property
     def latency(self) -> LatencySketch:
-        """Of all destinations together."""
+        """Return the latency sketch over all destinations."""
         return merge(d.latency for d in self.destinations)
 
     def as_dict(self) -> JsonObject:
-        """Return the figures of the arm as they are kept."""
+        """Return the stored figures of the arm."""
         return {
             "prompt_tokens": self.total("prompt_tokens"),
             "cached_tokens": self.total("cached_tokens"),
@@ -70,7 +70,7 @@ class ArmFigures:
 
 @dataclass(frozen=True)
 class Window:
-    """A window as it was reported, resolved to plans and destinations."""
+    """A reported window, resolved to plans and destinations."""
 
     source: str
     table_version: int
@@ -81,7 +81,7 @@ class Window:
     keys: Mapping[str, int] | None
 
     def canonical(self) -> JsonObject:
-        """The same for the same report, in whatever order and form it came: its digest tells a repeat."""
+        """Return the canonical form: equal for equal reports in any order. Its digest detects repeats."""
         return {
             "source": self.source,
             "table_version": self.table_version,
@@ -99,7 +99,7 @@ class Window:
         }
 
     def key_figures(self) -> JsonObject:
-        """The keys that are kept, and counts of all: of what was left out nobody shall think that it was not there."""
+        """Return the stored keys, and the counts of all keys."""
         if self.keys is None:
             return {}
         seen = {name: count for name, count in self.keys.items() if count}
@@ -116,16 +116,16 @@ class Window:
 
 
 def read(fleet: Fleet, payload: Mapping[str, Any], *, now: dt.datetime) -> Window:
-    """The window that a payload tells of.
+    """Return the window of a payload.
 
     Raises
     ------
     Invalid
-        For the first figure that cannot be; `field` is its path, such as ``arms/0/destinations/3/errors``.
+        For the first impossible figure; `field` is its path, such as ``arms/0/destinations/3/errors``.
     """
     source = payload["source"]
     if not (0 < len(source) <= MAX_SOURCE_CHARS and source.isprintable() and source.strip() == source):
-        raise Invalid(f"name the router in 1 to {MAX_SOURCE_CHARS} characters that can be seen", field="source")
+        raise Invalid(f"give the router a name of 1 to {MAX_SOURCE_CHARS} visible characters", field="source")
     started_at, ended_at = _times(payload, now)
     version = payload["table_version"]
     publication = Publication.objects.filter(fleet=fleet, version=version).first()
@@ -142,11 +142,13 @@ def _times(payload: Mapping[str, Any], now: dt.datetime) -> tuple[dt.datetime, d
     started_at, ended_at = payload["started_at"], payload["ended_at"]
     length_s = (ended_at - started_at).total_seconds()
     if not SHORTEST_S <= length_s <= LONGEST_S:
-        raise Invalid(f"a window lasts {SHORTEST_S:g} s to {LONGEST_S:g} s; this one {length_s:g} s", field="ended_at")
+        raise Invalid(
+            f"a window lasts {SHORTEST_S:g} s to {LONGEST_S:g} s; this one lasts {length_s:g} s", field="ended_at"
+        )
     if (ahead_s := (ended_at - now).total_seconds()) > SKEW_S:
         raise Invalid(f"the window ends {ahead_s:.0f} s ahead of the console's clock", field="ended_at")
     if (now - started_at).days >= KEPT_DAYS:
-        raise Invalid(f"telemetry is kept for {KEPT_DAYS} days, and this is older", field="started_at")
+        raise Invalid(f"telemetry is kept for {KEPT_DAYS} days; this window is older", field="started_at")
     return started_at, ended_at
 
 
@@ -163,13 +165,13 @@ def _arms(fleet: Fleet, publication: Publication, sent: list[Mapping[str, Any]])
             there = ", ".join(published)
             raise Invalid(f"table {publication.version} has no arm {name!r}; it has {there}", field=f"arms/{at}/name")
         if name in arms:
-            raise Invalid(f"the arm {name!r} is there twice", field=f"arms/{at}/name")
+            raise Invalid(f"the arm {name!r} occurs twice", field=f"arms/{at}/name")
         found: dict[int, DestinationFigures] = {}
         for nth, row in enumerate(arm["destinations"]):
             path = f"arms/{at}/destinations/{nth}"
             index = _index(row, place, indices, path)
             if index in found:
-                raise Invalid("this destination is there twice in the arm", field=path)
+                raise Invalid("this destination occurs twice in the arm", field=path)
             found[index] = _destination(row, index, path)
         arms[name] = ArmFigures(name, published[name], tuple(found[index] for index in sorted(found)))
     return tuple(arms[name] for name in published if name in arms)
@@ -178,12 +180,12 @@ def _arms(fleet: Fleet, publication: Publication, sent: list[Mapping[str, Any]])
 def _index(row: Mapping[str, Any], place: dict[str, int], indices: set[int], path: str) -> int:
     name, index = row.get("name"), row.get("index")
     if (name is None) == (index is None):
-        raise Invalid("name the destination by its name or by its index", field=path)
+        raise Invalid("name the destination either by its name or by its index", field=path)
     if name is not None:
         if name not in place:
             raise Invalid(f"the fleet has no destination {name!r}", field=f"{path}/name")
         return place[name]
-    assert index is not None  # one of both is there
+    assert index is not None  # one of both is given
     if index not in indices:
         raise Invalid(f"the fleet has no destination of index {index}", field=f"{path}/index")
     return int(index)
@@ -197,7 +199,9 @@ def _destination(row: Mapping[str, Any], index: int, path: str) -> DestinationFi
     if counts["errors"] > counts["requests"]:
         raise Invalid(f"more failed than were sent ({counts['requests']:,})", field=f"{path}/errors")
     if counts["cached_tokens"] > counts["prompt_tokens"]:
-        raise Invalid(f"more were cached than prompted ({counts['prompt_tokens']:,})", field=f"{path}/cached_tokens")
+        raise Invalid(
+            f"more tokens were cached than prompted ({counts['prompt_tokens']:,})", field=f"{path}/cached_tokens"
+        )
     latency = _latency(row, path)
     if latency.n > counts["requests"]:
         raise Invalid(
@@ -210,7 +214,7 @@ def _destination(row: Mapping[str, Any], index: int, path: str) -> DestinationFi
 def _latency(row: Mapping[str, Any], path: str) -> LatencySketch:
     sketch, sample = row.get("latency"), row.get("sample_s")
     if sketch is not None and sample is not None:
-        raise Invalid("report latencies as a sketch or as a sample, not as both", field=f"{path}/sample_s")
+        raise Invalid("report latencies as a sketch or as a sample, not both", field=f"{path}/sample_s")
     try:
         if sketch is not None:
             return LatencySketch.from_payload(sketch)
@@ -223,7 +227,7 @@ def _check_keys(keys: Mapping[str, Any], requests: int) -> None:
     total = 0
     for name, count in keys.items():
         if not 0 < len(name) <= MAX_KEY_CHARS:
-            raise Invalid(f"names of keys have 1 to {MAX_KEY_CHARS} characters: {name[:40]!r}", field="keys")
+            raise Invalid(f"key names have 1 to {MAX_KEY_CHARS} characters: {name[:40]!r}", field="keys")
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST:
             raise Invalid(f"key {name[:80]!r}: expected a whole number from 0 to {MOST:,}", field="keys")
         total += count

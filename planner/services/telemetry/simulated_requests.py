@@ -1,4 +1,4 @@
-"""Requests without an end, and one table out of the arms of a published one: what the simulator replays."""
+"""Endless requests and one combined table for the traffic simulator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def looped(trace: Trace, *, rate_rps: float, from_s: float, until_s: float) -> T
     n = len(trace)
     lap_s = n / rate_rps
     place = trace.arrival_s - trace.arrival_s[0]
-    # Where all arrive at one instant there are no gaps to keep.
+    # Requests that all arrive at one instant have no gaps to keep.
     gaps = n > 1 and place[-1] > 0
     place = place * ((n - 1) / rate_rps / place[-1]) if gaps else np.arange(n) / rate_rps
     offsets, ids = trace.blocks
@@ -71,7 +71,7 @@ def _joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def canary_shares(salt: str, names: Sequence[str]) -> NDArray[np.float64]:
-    """Return the place of each key in ``[0, 1)``: a canary takes those below its weight, as every router does."""
+    """Return the place of each key in ``[0, 1)``: a canary takes the keys below its weight, as in every router."""
     return np.array([canary_share(salt, name) for name in names], dtype=np.float64)
 
 

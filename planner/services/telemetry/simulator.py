@@ -1,10 +1,9 @@
-"""Traffic of fleets that nothing serves: the replay engine, run against the clock.
+"""Traffic simulator: the replay engine, run against the clock, for fleets without replicas and routers.
 
-The sample fleet has no replicas and no routers. For fleets with `simulated_traffic` the requests of a workload are
-played over and over at its rate, minute by minute, by the tables that were published meanwhile: a key goes to the
-canary where its share (`routing.split`) is below the canary's weight, and a change of the table shows in the window
-that it falls into, cold caches included. The figures go the way of every router's (`telemetry.record_windows`), are
-marked simulated, and are the same however often and whenever a minute is simulated.
+For fleets with `simulated_traffic` the requests of a workload are repeated at its rate, minute by minute, under the
+tables published meanwhile: a key belongs to the canary when its place (`routing.split`) is below the canary's weight,
+and a change of the table shows in its window, cold caches included. Figures are stored like those of routers
+(`windows.record_windows`) and marked simulated. They are the same whenever and however often a minute is simulated.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from planner.simulation import Fault, PlanSwitch, ReplayResult, replay
 log = structlog.get_logger(__name__)
 
 WINDOW = dt.timedelta(minutes=1)
-# What is played before a window so that caches and queues are as they would be, and how many requests at most.
+# Seconds simulated before a window to fill caches and queues, and the highest number of requests for it.
 LEAD_S = 300.0
 MAX_LEAD_REQUESTS = 60_000
-# Minutes that are made up for after a stop: what was longer ago nobody waits for.
+# Minutes that are simulated after a pause; older ones are skipped.
 MAX_MINUTES = 5
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A time in which one version of the table was published; `since` counts from the first request of the lead-in."""
+    """A stretch of time with one table version; `since` counts from the first request of the lead-in."""
 
     publication: Publication
     since: float
@@ -61,21 +60,23 @@ class Played:
 
 
 def simulate_all(now: dt.datetime | None = None) -> int:
-    """Simulate what is over and not simulated yet, on every fleet that asks for it; the windows that were stored."""
+    """Simulate minutes that are over and not simulated yet on every fleet with simulated traffic; return the number of
+    windows.
+    """
     count = 0
     for fleet in Fleet.objects.filter(simulated_traffic=True).select_related("serving_profile").order_by("pk"):
         try:
             count += simulate_fleet(fleet, now=now)
-        except Exception:  # one fleet must not silence the others
+        except Exception:  # One fleet must not silence the others.
             log.exception("simulation_crashed", fleet=fleet.slug)
     return count
 
 
 def simulate_fleet(fleet: Fleet, *, now: dt.datetime | None = None, minutes: int | None = None) -> int:
-    """Simulate the whole minutes up to now that have no window yet: the last one at first, or so many; at most five.
+    """Simulate whole minutes up to now that have no window yet: first only the last one, at most five later.
 
-    Waits until the monitor has looked at the fleet once, unless minutes are asked for: telemetry that nobody watches
-    is what the checklist refuses.
+    Unless `minutes` is given it waits for the first check of the monitor: the gate refuses telemetry that is not
+    monitored.
     """
     with held(SIMULATOR_SPACE, fleet.pk) as mine:
         if not mine:
@@ -97,7 +98,7 @@ def simulate_fleet(fleet: Fleet, *, now: dt.datetime | None = None, minutes: int
 
 
 def simulate_window(fleet: Fleet, start: dt.datetime, end: dt.datetime) -> list[Recorded]:
-    """Simulate one window and report it: in parts, where the table changed within it. None without a workload."""
+    """Simulate and report one window, in parts where the table changed within it; none without a workload."""
     workload = _workload(fleet)
     if workload is None or not fleet.destinations.filter(state=Destination.State.UP).exists():
         return []
@@ -113,7 +114,7 @@ def simulate_window(fleet: Fleet, start: dt.datetime, end: dt.datetime) -> list[
 
 
 def _workload(fleet: Fleet) -> Workload | None:
-    """Of the canary, else of the active plan, else the newest: what the fleet is being judged for."""
+    """Return the workload of the canary, else of the active plan, else the newest."""
     live = fleet.rollouts.filter(state__in=[Rollout.State.ACTIVE, Rollout.State.CANARY]).order_by("-state")
     for rollout in live.select_related("plan__workload").defer("plan__summary"):
         if rollout.plan.workload is not None and rollout.plan.workload.total_rps > 0:
@@ -122,7 +123,7 @@ def _workload(fleet: Fleet) -> Workload | None:
 
 
 def _published(fleet: Fleet, begin: dt.datetime, end: dt.datetime) -> list[Stretch]:
-    """The versions of the table from `begin` to `end`; before its first version a fleet is taken to have had it."""
+    """Return the table versions from `begin` to `end`; a fleet counts as having its first version from the start."""
     versions = Publication.objects.filter(fleet=fleet).order_by("version")
     before = versions.filter(issued_at__lte=begin).last() or versions.first()
     assert before is not None  # a fleet publishes when it is created
@@ -155,7 +156,7 @@ def _play(fleet: Fleet, workload: Workload, stretches: list[Stretch], begin: dt.
 
 
 def _absent(places: Sequence[Destination]) -> list[Fault]:
-    """Destinations that take nothing, from the start: when they were set so is not looked up."""
+    """Return destinations that take no requests, as faults from the start."""
     kinds: JsonObject = {Destination.State.DOWN.value: "down", Destination.State.DRAINING.value: "drain"}
     return [Fault(kinds[place.state], at, 0.0) for at, place in enumerate(places) if place.state in kinds]
 
@@ -163,7 +164,7 @@ def _absent(places: Sequence[Destination]) -> list[Fault]:
 def _table(
     publication: Publication, names: Sequence[str], share: NDArray[np.float64], destinations: int
 ) -> RoutingTable:
-    """What a router that follows this version does with each key."""
+    """Return the table that a router with this version uses for each key."""
     takes = _canary_keys(publication, share)
     arms = []
     for arm in publication.arms:
@@ -177,7 +178,7 @@ def _table(
 
 @lru_cache(maxsize=8)
 def _plan(pk: int) -> Plan:
-    """A plan with its table; neither changes once it was published."""
+    """Return a plan with its table; neither changes after publication."""
     return Plan.objects.select_related("table").defer("summary").get(pk=pk)
 
 
@@ -189,7 +190,7 @@ def _canary_keys(publication: Publication, share: NDArray[np.float64]) -> NDArra
 def _parts(
     stretches: list[Stretch], begin: dt.datetime, start: dt.datetime, end: dt.datetime
 ) -> list[tuple[dt.datetime, dt.datetime, Publication]]:
-    """The window cut where the table changed; what is left of a part that is too short goes to its neighbour."""
+    """Cut the window where the table changed; a part that is too short is joined with its neighbour."""
     shortest = dt.timedelta(seconds=SHORTEST_S)
     cuts = [start]
     for stretch in stretches[1:]:
@@ -206,7 +207,7 @@ def _parts(
 def _report(
     fleet: Fleet, played: Played, publication: Publication, begin: dt.datetime, since: dt.datetime, until: dt.datetime
 ) -> JsonObject:
-    """What a router would report of the requests that arrived in a part of the window."""
+    """Return the report of the requests that arrived in a part of the window."""
     result = played.result
     at = result.arrival_s
     part = (at >= (since - begin).total_seconds()) & (at < (until - begin).total_seconds())
@@ -230,7 +231,7 @@ def _report(
 
 
 def _destinations(result: ReplayResult, mine: NDArray[np.bool_]) -> list[JsonObject]:
-    """Figures of each destination; requests that no cache holds failed at the first one."""
+    """Return figures of each destination; requests that no cache holds count as failures of the first one."""
     where = np.where(result.served, result.destination, 0)
     rows = []
     for index in np.unique(where[mine]).tolist():

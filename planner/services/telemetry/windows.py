@@ -1,12 +1,12 @@
-"""Taking in what routers report: each window of each source once, whenever and however often it comes.
+"""Telemetry windows: each window of each source is stored once, however often it is sent.
 
-1. A window that is there already with the same content is a repeat: nothing changes, and the answer says so.
-2. The same window with other content is refused (409, `revised`): what was judged may have rested on it.
+1. A window that exists with the same content is a repeat: nothing changes, and the answer says so.
+2. The same window with other content is refused (409, `revised`): judgements may rest on it.
 3. A window that overlaps another of its source is refused (409, `overlaps`): its requests would count twice.
-4. Windows may come in any order. One whose time the monitor has judged already is marked late and judged by its
-   next check: a window is stored before a check or after it, never while one reads.
-5. A name belongs to the account that first reported under it on the fleet (409, `source-taken`).
-6. Measured and simulated windows lie side by side and are never judged together.
+4. Windows arrive in any order. A window of a time that the monitor has judged is marked late and judged by the next
+   check. A window is stored before or after a check, never during one.
+5. A source name belongs to the account that first reported under it on the fleet (409, `source-taken`).
+6. Measured and simulated windows are stored together and never judged together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from planner.context import current_origin
@@ -28,17 +28,17 @@ from planner.models import DriftCheck, Fleet, TelemetrySource, TelemetryWindow
 from planner.records import JsonObject
 from planner.selectors.access import rights
 from planner.services.audit.events import record_event
-from planner.services.base.locking import JUDGING_SPACE, TELEMETRY_SPACE
+from planner.services.base.locking import JUDGING_SPACE, TELEMETRY_SPACE, wait_in_transaction
 from planner.services.telemetry.payload import KEPT_DAYS, Window, read
 
-# What the console's own simulator calls itself. Nobody else may: its windows are simulated, whatever they say.
+# Source name of the console's own simulator. Nobody else may use it: its windows are always simulated.
 SIMULATOR = "simulator"
 ARMS = ("incumbent", "canary")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What became of a report."""
+    """Result of a report."""
 
     windows: tuple[TelemetryWindow, ...]
     duplicate: bool
@@ -46,7 +46,7 @@ class Recorded:
     dropped_keys: int = 0
 
     def as_dict(self) -> JsonObject:
-        """As the endpoint answers."""
+        """Return the answer of the endpoint."""
         ids = [window.pk for window in self.windows]
         return {
             "windows": ids,
@@ -58,17 +58,31 @@ class Recorded:
 
 
 def record_windows(*, acting_user: User | None, fleet: Fleet, payload: Mapping[str, Any]) -> Recorded:
-    """Store a window of one source: a row for each arm of the table that it names.
+    """Store a window of one source: a row for each reported arm of the table.
 
-    Telemetry takes canaries on and plans off traffic, so that who reports it, by a session or by a token, needs the
-    right to operate the fleet, by role and at this moment. `acting_user` None is the console's simulator.
+    Telemetry advances canaries and causes fallbacks, so reporting by session or token needs the right to operate the
+    fleet, by role and at this moment. `acting_user` None is the simulator of the console.
+
+    Parameters
+    ----------
+    acting_user : User or None
+        Who reports; None for the simulator.
+    fleet : Fleet
+        The fleet.
+    payload : mapping
+        The report (`payload.parse`).
+
+    Returns
+    -------
+    Recorded
+        What was stored, or that it is a repeat.
 
     Raises
     ------
     NotAllowed
-        Without that right; an emergency does not give it.
+        Without that right; break-glass does not give it.
     Invalid
-        With a pointer to what cannot be: an unknown version, arm or destination, a time that is out of reach.
+        With a pointer to an unknown version, arm or destination, or a time out of range.
     Conflict
         `source-taken`, `revised` or `overlaps`.
     """
@@ -87,25 +101,25 @@ def record_windows(*, acting_user: User | None, fleet: Fleet, payload: Mapping[s
 
 def _check_right(acting_user: User | None, fleet: Fleet, payload: Mapping[str, Any]) -> None:
     if acting_user is None:
-        assert payload["source"] == SIMULATOR  # nothing else acts as the console
+        assert payload["source"] == SIMULATOR  # only the simulator acts as the console
         assert payload["simulated"] is True
         return
     if payload["source"] == SIMULATOR:
-        raise Invalid(f"{SIMULATOR!r} is the console's own; take another name", field="source")
+        raise Invalid(f"{SIMULATOR!r} is reserved for the console; use another name", field="source")
     if not _may_report(acting_user, fleet):
         raise NotAllowed(
-            f"{acting_user.get_username()} may not report telemetry of this fleet: that takes the right to operate it "
+            f"{acting_user.get_username()} may not report telemetry of this fleet: it needs the right to operate it "
             "by role (group operator or approver)."
         )
 
 
 def _may_report(user: User, fleet: Fleet) -> bool:
-    """Whether the account operates the fleet by role: what an emergency gives is for its holder's own acts."""
+    """Return whether the account operates the fleet by role. Break-glass does not count here."""
     return rights.fleets_with(user, rights.OPERATE).filter(pk=fleet.pk).exists()
 
 
 def _own_source(acting_user: User, fleet: Fleet, name: str) -> None:
-    """Bind the name to the account that reports first; a name whose account may not report any more is free again."""
+    """Bind the source name to the first account that reports; a name whose account lost the right is free again."""
     source = TelemetrySource.objects.filter(fleet=fleet, name=name).select_related("user").first()
     if source is not None and source.user_id == acting_user.pk:
         return
@@ -113,7 +127,7 @@ def _own_source(acting_user: User, fleet: Fleet, name: str) -> None:
     if source is not None:
         if _may_report(source.user, fleet):
             raise Conflict(
-                f"{name} is the name under which {source.user.get_username()} reports on this fleet; take another",
+                f"{source.user.get_username()} reports as {name} on this fleet; use another name",
                 code="source-taken",
                 field="source",
             )
@@ -132,15 +146,14 @@ def _own_source(acting_user: User, fleet: Fleet, name: str) -> None:
 
 
 def _queue_behind_source(fleet: Fleet, source: str) -> None:
-    """Reports of one source are stored one after the other: two that overlap would not see each other."""
+    """Serialize reports of one source: two overlapping ones would not see each other."""
     number = zlib.crc32(f"{fleet.pk}\0{source}".encode()) % 2**31
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [TELEMETRY_SPACE, number])
+    wait_in_transaction(TELEMETRY_SPACE, number)
 
 
 def _repeat_of(fleet: Fleet, window: Window, content: str) -> Recorded | None:
-    """The answer to a repeat; None where the time of the window is free."""
-    # With the arms named the index of a source's windows is read by ranges.
+    """Return the answer to a repeat; None where the time of the window is free."""
+    # Naming the arms lets the index of a source be read by ranges.
     there = list(
         TelemetryWindow.objects.filter(
             fleet=fleet,
@@ -165,15 +178,15 @@ def _repeat_of(fleet: Fleet, window: Window, content: str) -> Recorded | None:
         )
     if any(row.payload_digest != content for row in same):
         raise Conflict(
-            f"{window.source} reported this window already, with other figures; what was judged is not revised",
+            f"{window.source} reported this window already, with other figures; judged figures are not revised",
             code="revised",
         )
     return Recorded(tuple(same), duplicate=True, late=any(row.late for row in same))
 
 
 def _store(fleet: Fleet, window: Window, content: str) -> Recorded:
-    with connection.cursor() as cursor:  # not while a check reads: it would be in neither that check nor the next
-        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [JUDGING_SPACE, fleet.pk % 2**31])
+    # Not during a check: the window would be in neither that check nor the next.
+    wait_in_transaction(JUDGING_SPACE, fleet.pk, shared=True)
     judged = judged_until(fleet)
     late = judged is not None and window.ended_at <= judged
     keys = window.key_figures()
@@ -191,7 +204,7 @@ def _store(fleet: Fleet, window: Window, content: str) -> Recorded:
             payload_digest=content,
             requests=arm.total("requests"),
             errors=arm.total("errors"),
-            figures={**arm.as_dict(), **(keys if at == 0 else {})},  # keys are of the source, not of an arm
+            figures={**arm.as_dict(), **(keys if at == 0 else {})},  # keys belong to the source, not to an arm
         )
         for at, arm in enumerate(window.arms)
     )
@@ -199,13 +212,13 @@ def _store(fleet: Fleet, window: Window, content: str) -> Recorded:
 
 
 def judged_until(fleet: Fleet) -> dt.datetime | None:
-    """Up to when the monitor has looked at the telemetry of the fleet."""
+    """Return up to when the monitor has judged the telemetry of the fleet."""
     checks = DriftCheck.objects.filter(fleet=fleet, window_end__isnull=False)
     return checks.order_by("-id").values_list("window_end", flat=True).first()
 
 
 def prune(now: dt.datetime | None = None) -> dict[str, int]:
-    """Delete telemetry and checks of the monitor that are older than 30 days; analyses of rollouts stay."""
+    """Delete telemetry and drift checks older than 30 days; analyses of rollouts stay."""
     before = (now or timezone.now()) - dt.timedelta(days=KEPT_DAYS)
     found = {"telemetry": 0, "drift_checks": 0}
     for pk in Fleet.objects.values_list("pk", flat=True):

@@ -1,0 +1,1 @@
+"""Webhooks: configuration, delivery and the HTTP client."""

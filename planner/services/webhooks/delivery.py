@@ -1,15 +1,15 @@
-"""Delivering events: at least once each, in order of attempts, retried with growing pauses, logged.
+"""Delivery of webhooks: each event at least once, retried with growing pauses, with a log of attempts.
 
-1. Every few seconds the links of the audit chain that a webhook was not told of become rows to deliver. The chain has
-   no gaps and keeps the order of commits, so nothing is lost while workers, the broker or a receiver are away.
-2. A due row is claimed by moving its next attempt a minute on; whoever dies with it leaves it to be due again.
-3. The receiver knows a repeat by the id of the delivery, and the console by the signature over time and body.
+1. Every few seconds new links of the audit chain become delivery rows of each webhook. The chain has no gaps and the
+   order of commits, so nothing is lost while workers, the broker or a receiver are down.
+2. A worker claims a due row by moving its next attempt by a minute. If the worker dies, the row becomes due again.
+3. The receiver detects repeats by the id of the message and verifies the signature over id, time and body (Standard
+   Webhooks).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import hmac
 import json
 import time
 
@@ -24,32 +24,33 @@ from planner.records import JsonObject
 from planner.services.audit.events import label_of
 from planner.services.base import locking
 from planner.services.webhooks import http
-from planner.services.webhooks.webhooks import secret_of
+from planner.services.webhooks.webhooks import signer_of
 
 FORMAT = "cacheroute.event/1"
+MESSAGE_PREFIX = "msg_"
 LEASE = dt.timedelta(minutes=1)
-# Pauses after the first, second... failure: about seven hours together.
+# Seconds until the next attempt after the first, second, ... failure: about seven hours in all.
 PAUSES_S = (10, 30, 120, 600, 1_800, 7_200, 14_400)
-AT_A_TIME = 500  # links that one run looks at, of each webhook
-MAX_S = 25.0  # that one run goes on sending
+AT_A_TIME = 500  # links that one run reads for each webhook
+MAX_S = 25.0  # seconds that one run sends
 KEPT = dt.timedelta(days=30)
 
 
 def run() -> dict[str, int]:
-    """What the beat calls: make rows of what is new, then send what is due. One run at a time.
+    """Create delivery rows for new events, then send due rows. Beat calls it; only one run is active at a time.
 
-    A slow receiver holds one worker process for some seconds; a second one would keep it from jobs.
+    A slow receiver occupies one worker process for some seconds; a second run would keep another from jobs.
     """
     with locking.held(locking.WEBHOOK_SPACE, 0) as got:
         return {"planned": plan_deliveries(), "sent": send_due()} if got else {"planned": 0, "sent": 0}
 
 
 def plan_deliveries() -> int:
-    """Rows for the events that webhooks were not told of yet."""
+    """Create delivery rows for events after the last position of each webhook; return their number."""
     made = 0
     for pk in Webhook.objects.filter(enabled=True).values_list("pk", flat=True):
         with transaction.atomic():
-            # Another worker that is at it does the same.
+            # A locked row is handled by another worker.
             webhook = Webhook.objects.select_for_update(no_key=True, skip_locked=True).filter(pk=pk).first()
             if webhook is not None and webhook.enabled:
                 made += _plan(webhook)
@@ -74,14 +75,14 @@ def _plan(webhook: Webhook) -> int:
 
 
 def _actions(webhook: Webhook) -> set[str] | None:
-    """Actions that a webhook is for, under every name that they are stored under; None for all."""
+    """Return every stored name of the actions that a webhook wants; None for all actions."""
     if not webhook.actions:
         return None
     return {name for action in webhook.actions for name in names_of(action)}
 
 
 def send_due() -> int:
-    """Send what is due, the oldest first; a receiver that fails is left alone for the rest of the run."""
+    """Send due rows, the oldest first. A receiver that fails gets nothing more in this run."""
     until, failed, sent = time.monotonic() + MAX_S, set[int](), 0
     while time.monotonic() < until:
         delivery = _claim(failed)
@@ -109,9 +110,9 @@ def _claim(leave: set[int]) -> WebhookDelivery | None:
 
 
 def _send(delivery: WebhookDelivery) -> bool:
-    """One attempt and its record; whether the receiver took it."""
+    """Make one attempt and store its result; return whether the receiver accepted it."""
     try:
-        body, headers = signed(delivery, int(time.time()))
+        body, headers = signed(delivery, timezone.now())
         answer = http.post(delivery.webhook.url, body, headers)
     except Refused as refusal:
         answer = http.Answer(None, refusal.message[: http.KEPT_BYTES], 0.0)
@@ -123,26 +124,26 @@ def _send(delivery: WebhookDelivery) -> bool:
         values |= {"state": WebhookDelivery.State.FAILED, "next_attempt_at": None}
     else:
         values |= {"next_attempt_at": now + dt.timedelta(seconds=PAUSES_S[delivery.attempts - 1])}
-    # Only the attempt that was claimed: one that took longer than its lease is not the latest any more.
+    # Only the claimed attempt: after the lease another attempt may have started.
     WebhookDelivery.objects.filter(pk=delivery.pk, attempts=delivery.attempts).update(**values)
     return answer.good
 
 
-def signed(delivery: WebhookDelivery, at: int) -> tuple[bytes, dict[str, str]]:
-    """The body of a delivery and its headers. `at`: seconds since 1970; the signature is over ``{at}.{body}``."""
+def signed(delivery: WebhookDelivery, at: dt.datetime) -> tuple[bytes, dict[str, str]]:
+    """Return the body of a delivery and its headers by Standard Webhooks."""
     event = delivery.event
     content = slack(event) if delivery.webhook.format == Webhook.Format.SLACK else document(delivery)
-    body = json.dumps(content, ensure_ascii=False, default=str).encode()
-    mac = hmac.new(secret_of(delivery.webhook), f"{at}.".encode() + body, "sha256").hexdigest()
-    return body, {
-        "X-CacheRoute-Delivery": str(delivery.pk),
-        "X-CacheRoute-Event": event.action,
-        "X-CacheRoute-Signature": f"t={at},v1={mac}",
+    body = json.dumps(content, ensure_ascii=False, default=str)
+    message = f"{MESSAGE_PREFIX}{delivery.pk}"
+    return body.encode(), {
+        "webhook-id": message,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": signer_of(delivery.webhook).sign(message, at, body),
     }
 
 
 def document(delivery: WebhookDelivery) -> JsonObject:
-    """The event as JSON (`cacheroute.event/1`)."""
+    """Return the event as JSON (`cacheroute.event/1`)."""
     event = delivery.event
     return {
         "format": FORMAT,
@@ -163,14 +164,14 @@ def document(delivery: WebhookDelivery) -> JsonObject:
 
 
 def sentence(event: AuditEvent) -> str:
-    """Who did what to what, where."""
+    """Return a sentence: who did what, to what, on which fleet."""
     where = f" ({event.fleet.name})" if event.fleet else ""
     what = label_of(event.action)
     return f"{event.actor_name} {what}: {event.subject_label}{where}"
 
 
 def slack(event: AuditEvent) -> JsonObject:
-    """What Slack's incoming webhooks, and those that speak like them, take."""
+    """Return the event in the format of Slack's incoming webhooks."""
     text = _escaped(sentence(event))
     section = f"*{text}*"
     if event.reason:
@@ -188,5 +189,5 @@ def slack(event: AuditEvent) -> JsonObject:
 
 
 def _escaped(text: str) -> str:
-    """Slack's three control characters; and no line may begin a quote or a mention of its own."""
+    """Escape Slack's three control characters, and join lines so that none starts a quote or a mention."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\n", " ")

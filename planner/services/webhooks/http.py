@@ -1,7 +1,7 @@
-"""Sending to addresses that people type: only to public ones, and to the one that was looked up and checked.
+"""HTTP client for addresses that users enter: it connects only to public addresses that it has checked.
 
-A name is resolved once and the connection goes to the address that was checked, so that a name that changes between
-check and connection (DNS rebinding) leads nowhere else. Redirects are not followed.
+A name is resolved once and the connection goes to the checked address, so DNS rebinding cannot redirect it. HTTP
+redirects are not followed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from django.conf import settings
 from planner.errors import Invalid
 
 MAX_URL_CHARS = 500
-TIMEOUT_S = 5.0  # for all of it: looking up, connecting, sending, and what is read of the answer
-KEPT_BYTES = 500  # of an answer
+TIMEOUT_S = 5.0  # for the whole request: resolving, connecting, sending and reading the answer
+KEPT_BYTES = 500  # bytes of an answer that are stored
 
 
 class NotPublic(Exception):
-    """The address is not one that the console sends to."""
+    """The console does not send to this address."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: the status and the begin of the body, or why nothing did (status None)."""
+    """An answer: status and start of the body, or the reason why there is none (status None)."""
 
     status: int | None
     text: str
@@ -40,12 +40,12 @@ class Answer:
 
     @property
     def good(self) -> bool:
-        """Whether the receiver took it."""
+        """Whether the receiver accepted the message (status 2xx)."""
         return self.status is not None and 200 <= self.status < 300
 
 
 def check_url(url: str) -> str:
-    """The address, when it is one that the console may send to.
+    """Return the address if the console may send to it.
 
     Raises
     ------
@@ -58,11 +58,11 @@ def check_url(url: str) -> str:
         parts = urlsplit(url)
         host, _port = parts.hostname, parts.port
     except ValueError as error:
-        raise Invalid(f"this is no address: {error}", field="url") from error
+        raise Invalid(f"not a valid address: {error}", field="url") from error
     if parts.username is not None or parts.password is not None:
-        raise Invalid("credentials do not belong in an address: the signature tells who sends", field="url")
+        raise Invalid("remove the credentials from the address; receivers verify the signature instead", field="url")
     if not host:
-        raise Invalid("the address names no host", field="url")
+        raise Invalid("the address has no host", field="url")
     allowed = False
     try:
         literal = ip_address(host)
@@ -78,7 +78,22 @@ def check_url(url: str) -> str:
 
 
 def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
-    """Send once. Whatever goes wrong is in the answer: a receiver's fault is not the console's."""
+    """Send once. Failures of the receiver are part of the answer and raise nothing.
+
+    Parameters
+    ----------
+    url : str
+        Address; it is checked again.
+    body : bytes
+        Content, JSON.
+    headers : dict of str to str
+        Headers beside content type and user agent.
+
+    Returns
+    -------
+    Answer
+        Status and start of the body, or the reason why there is none.
+    """
     started = time.perf_counter()
     timeout = dict.fromkeys(("connect", "read", "write", "pool"), TIMEOUT_S)
     try:
@@ -105,7 +120,7 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> Answer:
 
 
 class _Guarded(httpcore.NetworkBackend):
-    """Connects to public addresses only, and to the very address that was checked; all before a deadline."""
+    """Network backend that connects only to checked public addresses, before a deadline."""
 
     def __init__(self, deadline: float) -> None:
         self._plain = httpcore.SyncBackend()
@@ -119,59 +134,59 @@ class _Guarded(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """Look the name up, check what it leads to, connect to that."""
-        lookup = ThreadPoolExecutor(1)  # the resolver of the system takes its own time, and cannot be told
+        """Resolve the name, check its addresses, and connect to the first."""
+        lookup = ThreadPoolExecutor(1)  # the resolver of the system has no timeout
         try:
             asked = lookup.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
             found = asked.result(_left(self._deadline))
         except TimeoutError as error:
-            raise httpcore.ConnectTimeout(f"{host} could not be looked up in time") from error
+            raise httpcore.ConnectTimeout(f"{host} could not be resolved in time") from error
         except OSError as error:
             raise httpcore.ConnectError(f"{host} cannot be resolved: {error}") from error
         finally:
             lookup.shutdown(wait=False)
         addresses = [str(entry[4][0]) for entry in found]
-        # All of them: a name that leads to a public and a private address is not one to trust.
+        # All of them: a name with a public and a private address is not trusted.
         for address in addresses:
             if not (_is_allowed(ip_address(address)) or _is_public(ip_address(address))):
-                raise NotPublic(f"{host} leads to {address}, which is not a public address")
+                raise NotPublic(f"{host} resolves to {address}, which is not a public address")
         left = _left(self._deadline)
         return _Hurried(
             self._plain.connect_tcp(addresses[0], port, left, local_address, socket_options), self._deadline
         )
 
     def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
-        """Never."""
-        raise NotPublic("sockets of this machine are not public")
+        """Refuse."""
+        raise NotPublic("local sockets are not public")
 
 
 class _Hurried(httpcore.NetworkStream):
-    """A connection whose every read and write ends at the deadline: one byte a second is no way to go on."""
+    """Connection whose reads and writes all end at one deadline, however slowly the receiver sends."""
 
     def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
         self._stream = stream
         self._deadline = deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """What came."""
+        """Read."""
         return self._stream.read(max_bytes, _left(self._deadline))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send."""
+        """Write."""
         self._stream.write(buffer, _left(self._deadline))
 
     def close(self) -> None:
-        """End it."""
+        """Close."""
         self._stream.close()
 
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        """The same under TLS."""
+        """Start TLS with the same deadline."""
         return _Hurried(self._stream.start_tls(ssl_context, server_hostname, _left(self._deadline)), self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
-        """What the connection says of itself."""
+        """Return information about the connection."""
         return self._stream.get_extra_info(info)
 
 
@@ -182,8 +197,8 @@ def _left(deadline: float) -> float:
     return left
 
 
-# Ways to write an IPv4 address as an IPv6 one (mapped, compatible, NAT64, 6to4, Teredo), and site-local addresses of
-# old: Python takes some of them for public, whatever is behind them.
+# IPv6 networks that contain IPv4 addresses (mapped, compatible, NAT64, 6to4, Teredo), and deprecated site-local ones.
+# Python calls some of them public.
 NOT_PUBLIC = [
     ip_network(text)
     for text in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10")

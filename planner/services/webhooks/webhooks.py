@@ -1,4 +1,4 @@
-"""Webhooks: who is told what happens, and the secret that they know it by."""
+"""Webhooks: addresses that receive audit events, and the secrets that sign them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from standardwebhooks import Webhook as Signer
 
 from planner.errors import Conflict, Invalid
 from planner.models import AuditLink, Fleet, Webhook, WebhookDelivery
@@ -25,32 +26,43 @@ from planner.services.base.locking import lock
 from planner.services.webhooks import http
 
 PREFIX = "whsec_"
+SECRET_BYTES = 32
+OLD_SECRET_CHARS = len(PREFIX) + 43  # `whsec_` and unpadded base64; new ones are padded, a character longer
 
 
 def _box() -> Fernet:
-    """Encrypts under the installation's secret: a stolen database signs nothing."""
+    """Return the cipher for stored secrets, keyed by the installation's secret: a stolen database signs nothing."""
     key = hashlib.sha256(b"webhook secrets\0" + settings.SECRET_KEY.encode()).digest()
     return Fernet(base64.urlsafe_b64encode(key))
 
 
-def secret_of(webhook: Webhook) -> bytes:
-    """The key that deliveries are signed with.
+def new_secret() -> str:
+    """Return a signing secret in the form of Standard Webhooks: the prefix and base64 of 32 random bytes."""
+    return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def signer_of(webhook: Webhook) -> Signer:
+    """Return the signer of a webhook's deliveries.
+
+    Secrets of earlier releases have 43 characters of URL-safe base64 after the prefix. Their receivers use them as
+    text: the key is the UTF-8 of the whole secret, prefix included.
 
     Raises
     ------
     Conflict
-        When the installation's secret is another than the one it was stored under.
+        When the installation's secret changed since the webhook was created.
     """
     try:
-        return _box().decrypt(webhook.secret.encode())
+        secret = _box().decrypt(webhook.secret.encode())
     except InvalidToken as error:
         raise Conflict("the secret of this webhook cannot be read: CACHEROUTE_SECRET_KEY has changed") from error
+    return Signer(secret if len(secret) == OLD_SECRET_CHARS else secret.decode())
 
 
 def _checked_actions(actions: Sequence[str]) -> list[str]:
     unknown = sorted(set(actions) - set(audit.ACTIONS))
     if unknown:
-        raise Invalid(f"{unknown[0]!r} is no action of the audit trail", field="actions")
+        raise Invalid(f"{unknown[0]!r} is not an audit action", field="actions")
     return sorted(set(actions))
 
 
@@ -64,14 +76,42 @@ def create_webhook(
     format: str = Webhook.Format.JSON,
     actions: Sequence[str] = (),
 ) -> tuple[Webhook, str]:
-    """A webhook that is told of what happens from now on, and its secret: the only time that it is shown."""
+    """Create a webhook for events from now on. Its secret is returned once and cannot be read later.
+
+    Parameters
+    ----------
+    acting_user : User
+        Who creates it; needs the right to manage the fleet, or all fleets.
+    name, url : str
+        Unique name of 1 to 120 characters, and the address that receives events.
+    fleet : Fleet, optional
+        Only events of this fleet; all fleets by default.
+    format : str
+        A value of `Webhook.Format`.
+    actions : sequence of str
+        Audit actions to send; all by default.
+
+    Returns
+    -------
+    (Webhook, str)
+        The webhook and its secret.
+
+    Raises
+    ------
+    NotAllowed
+        Without the right.
+    Invalid
+        For a name, address, format or action that cannot be used.
+    Conflict
+        When another webhook has the name.
+    """
     rights.require(acting_user, rights.MANAGE, fleet)
     if not name.strip() or len(name) > 120:
         raise Invalid("give a name of 1 to 120 characters", field="name")
     if format not in Webhook.Format.values:
         raise Invalid(f"choose among {', '.join(Webhook.Format.values)}", field="format")
     last = AuditLink.objects.order_by("-position").values_list("position", flat=True).first()
-    secret = PREFIX + secrets.token_urlsafe(32)
+    secret = new_secret()
     try:
         with transaction.atomic():
             row = Webhook.objects.create(
@@ -91,14 +131,14 @@ def create_webhook(
 
 
 def _facts(row: Webhook) -> JsonObject:
-    """For the trail, which many read for ever: of the address only the host, for its path may be a credential."""
+    """Return the facts for the audit trail; only the host of the address, since its path may be a credential."""
     parts = urlsplit(row.url)
     where = {"host": f"{parts.scheme}://{parts.hostname}", "url_sha256": hashlib.sha256(row.url.encode()).hexdigest()}
     return {**where, "format": row.format, "actions": row.actions, "enabled": row.enabled}
 
 
 def managed_webhooks(user: User) -> QuerySet[Webhook]:
-    """Those that a person may look at and change: of fleets that they manage; of all fleets who manages all."""
+    """Return the webhooks that a user may read and change: those of fleets that the user manages."""
     rows = Webhook.objects.select_related("fleet", "created_by")
     if rights.may(user, rights.MANAGE):
         return rows
@@ -115,7 +155,31 @@ def change_webhook(
     enabled: bool | None = None,
     expected_version: int | None = None,
 ) -> Webhook:
-    """Change where it goes, what it is told of, or switch it off and on (what happened meanwhile is told then)."""
+    """Change address or actions, or disable or enable a webhook. Events during a pause are sent when it is enabled.
+
+    Parameters
+    ----------
+    acting_user : User
+        Who changes it; needs the right to manage.
+    webhook : Webhook
+        The webhook to change.
+    url, actions, enabled : optional
+        New values; None keeps the value.
+    expected_version : int, optional
+        Version that the user saw.
+
+    Returns
+    -------
+    Webhook
+        The changed webhook.
+
+    Raises
+    ------
+    NotAllowed, Invalid
+        As for `create_webhook`.
+    StaleVersion
+        When its version is another.
+    """
     rights.require(acting_user, rights.MANAGE, webhook.fleet)
     row: Webhook = lock(Webhook, webhook.pk, expected_version)
     before = _facts(row)
@@ -136,7 +200,7 @@ def change_webhook(
 
 @transaction.atomic
 def delete_webhook(*, acting_user: User, webhook: Webhook) -> None:
-    """Remove it with the log of its deliveries; that it was there stays in the trail."""
+    """Delete a webhook and the log of its deliveries. The audit trail keeps that it existed."""
     rights.require(acting_user, rights.MANAGE, webhook.fleet)
     row: Webhook = lock(Webhook, webhook.pk)
     record_event("webhook.deleted", acting_user=acting_user, fleet=row.fleet, subject=row, before=_facts(row))
@@ -145,11 +209,11 @@ def delete_webhook(*, acting_user: User, webhook: Webhook) -> None:
 
 @transaction.atomic
 def send_again(*, acting_user: User, delivery: WebhookDelivery) -> WebhookDelivery:
-    """Give a delivery that was given up, or went out already, another round of attempts."""
+    """Start another round of attempts for a delivered or failed delivery."""
     rights.require(acting_user, rights.MANAGE, delivery.webhook.fleet)
     row = WebhookDelivery.objects.select_for_update(no_key=True).get(pk=delivery.pk)
     if row.state == WebhookDelivery.State.WAITING:
-        raise Conflict("this delivery is on its way")
+        raise Conflict("this delivery is waiting to be sent already")
     row.state, row.attempts, row.next_attempt_at = WebhookDelivery.State.WAITING, 0, timezone.now()
     row.save(update_fields=["state", "attempts", "next_attempt_at"])
     return row

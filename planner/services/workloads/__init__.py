@@ -1,0 +1,1 @@
+"""Workloads: imports of rates and traces, and the requests of replays."""

@@ -1,0 +1,1 @@
+"""Pages of sign-in, accounts, roles, tokens and break-glass."""

@@ -1,0 +1,1 @@
+"""Pages of the audit trail and the timeline."""

@@ -17,7 +17,6 @@ from planner.models import Calibration, Fleet, Job
 from planner.selectors.access import rights
 from planner.selectors.calibrations.page import calibration_jobs, calibration_page
 from planner.services.calibrations import calibrations, fits, sweep_imports
-from planner.web.calibrations.chart import sweep_chart
 from planner.web.calibrations.forms import CalibrationForm, FitForm, SimulateForm, SweepForm
 from planner.web.core.permissions import fragment, needs
 from planner.web.core.view_helpers import fill, find_fleet, fleet_render, person
@@ -124,7 +123,6 @@ def _page(request: HttpRequest, found: Calibration, status: int = 200, form: Fit
     method = fits.method_of(found)
     context = {
         **page,
-        "chart": sweep_chart(found.points, found.q_cap, found.q_cap_censored, page["bound_s"]),
         "fit_method": method,
         "fit_form": form or FitForm(fleet=found.fleet, method=method),
     }

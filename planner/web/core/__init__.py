@@ -1,0 +1,1 @@
+"""What all pages share: middleware, form base, view helpers, uploads."""

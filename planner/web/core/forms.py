@@ -7,6 +7,14 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.forms.renderers import TemplatesSetting
+
+
+class ConsoleRenderer(TemplatesSetting):
+    """Renderer of `{{ form }}` and `{{ field.as_field_group }}`; set as FORM_RENDERER."""
+
+    form_template_name = "parts/form.html"
+    field_template_name = "parts/field.html"
 
 
 class Styled(forms.Form):

@@ -1,0 +1,1 @@
+"""Pages of fleets, destinations, policy and the start page."""

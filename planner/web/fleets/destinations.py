@@ -43,7 +43,7 @@ def add(request: HttpRequest, slug: str) -> HttpResponse:
             return answer
         status = answer
     context = {"form": form, "title": "Add destinations", "submit": "Add destinations"}
-    return fleet_render(request, "fleets/form.html", found, context, status)
+    return fleet_render(request, "form.html", found, context, status)
 
 
 @require_http_methods(["GET", "POST"])
@@ -74,7 +74,7 @@ def speed(request: HttpRequest, slug: str, index: int) -> HttpResponse:
             return answer
         status = answer
     context = {"form": form, "title": f"Speed of {row.name}", "submit": "Change speed"}
-    return fleet_render(request, "fleets/form.html", found, context, status)
+    return fleet_render(request, "form.html", found, context, status)
 
 
 @action

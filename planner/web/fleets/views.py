@@ -78,7 +78,7 @@ def policy(request: HttpRequest, slug: str) -> HttpResponse:
             return answer
         status = answer
     context = {"form": form, "title": "Policy", "submit": "Change policy"}
-    return fleet_render(request, "fleets/form.html", found, context, status)
+    return fleet_render(request, "form.html", found, context, status)
 
 
 @require_http_methods(["GET", "POST"])
@@ -104,4 +104,4 @@ def serving_profile(request: HttpRequest, slug: str) -> HttpResponse:
             return answer
         status = answer
     context = {"form": form, "title": "Serving profile", "submit": "Change serving profile"}
-    return fleet_render(request, "fleets/form.html", found, context, status)
+    return fleet_render(request, "form.html", found, context, status)

@@ -1,0 +1,1 @@
+"""Evaluating the gate, and the page of its evidence."""

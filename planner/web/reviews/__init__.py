@@ -1,0 +1,1 @@
+"""Forms of reviews, and the inbox."""

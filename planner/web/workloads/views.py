@@ -19,7 +19,6 @@ from planner.selectors.fleets.page import workload_page
 from planner.services.workloads import imports
 from planner.web.core.permissions import needs
 from planner.web.core.view_helpers import fill, find_fleet, fleet_render, person
-from planner.web.workloads.chart import share_curve
 from planner.web.workloads.forms import ImportForm
 
 
@@ -62,7 +61,7 @@ def workload(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     related = ("fleet__serving_profile", "rates", "trace", "created_by")
     found = get_object_or_404(Workload.objects.select_related(*related), fleet__slug=slug, pk=pk)
     page = workload_page(found)
-    context = {**page, "curve_svg": share_curve(page["curve"]["points"]), "shape": _shape(found.shape)}
+    context = {**page, "shape": _shape(found.shape)}
     return fleet_render(request, "workloads/workload.html", found.fleet, context)
 
 

@@ -57,13 +57,38 @@ def test_a_change_wants_the_version_that_was_read(clients, changes, name, proble
     who, method, path, body, row = changes[name]
     send = getattr(getattr(clients, who), method)
     problem(send(API + path, body), 428, "precondition-required")
-    for stale in (f'"{row.version + 1}"', '"x"', "*", '"1_0"', '"-1"', '"' + "9" * 5000 + '"'):
+    for stale in (
+        f'"{row.version + 1}"',
+        '"x"',
+        f"{row.version}",
+        f'"0{row.version}"',
+        '"7", "8"',
+        '"1_0"',
+        '"-1"',
+        '"' + "9" * 5000 + '"',
+    ):
         problem(send(API + path, body, headers={"If-Match": stale}), 412, "stale-version")
     row.refresh_from_db()
     done = send(API + path, body, headers={"If-Match": f'"{row.version}"'})
     assert done.status_code == 200
     assert done["ETag"] == f'"{row.version + 1}"'
     problem(send(API + path, body, headers={"If-Match": f'"{row.version}"'}), 412, "stale-version")
+
+
+@pytest.mark.parametrize("header", ['"7", "{0}"', 'W/"7",W/"{0}"', "*", ' W/"{0}" '])
+def test_if_match_takes_lists_weak_tags_and_any(clients, fleet, header):
+    headers = {"If-Match": header.format(fleet.version)}
+    done = clients.root.patch(f"{API}/fleets/{fleet.slug}/", {"max_imbalance": 2}, headers=headers)
+    assert (done.status_code, done["ETag"]) == (200, f'"{fleet.version + 1}"')
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [("*", 304), ('W/"{0}"', 304), ('"7", W/"{0}"', 304), ('"7" , "8"', 200), ("{0}", 200), ('*, "7"', 200)],
+)
+def test_if_none_match_takes_lists_weak_tags_and_any(clients, fleet, header, status):
+    headers = {"If-None-Match": header.format(fleet.version)}
+    assert clients.vera.get(f"{API}/fleets/{fleet.slug}/", headers=headers).status_code == status
 
 
 @pytest.mark.django_db(transaction=True)

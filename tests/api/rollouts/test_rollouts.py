@@ -1,4 +1,4 @@
-"""Rollouts by the API: how they stand, If-Match on every move, and falling back whatever stands in the body."""
+"""Rollouts by the API: state, If-Match on every action, and fallback with any body."""
 
 import datetime as dt
 

@@ -51,7 +51,7 @@ from tests import scale
 
 pytestmark = pytest.mark.django_db
 
-INTERLEAVINGS, STEPS = scale.pick(100, 1_000), 12
+INTERLEAVINGS, STEPS = scale.pick(200, 1_000), 12
 LIVE, AHEAD = ("canary", "active"), ("scheduled", "canary")
 # What a freeze never stops.
 OFF_TRAFFIC = ("abort", "fall back", "monitor falls back")

@@ -1,9 +1,11 @@
 """Webhooks: told of everything once, signed, retried, and never sent to where the console should not reach."""
 
+import base64
 import contextlib
 import datetime as dt
 import hmac
 import json
+import secrets
 import socket
 import threading
 import time
@@ -12,6 +14,8 @@ from ipaddress import ip_address
 
 import pytest
 from django.utils import timezone
+from standardwebhooks import Webhook as Signer
+from standardwebhooks import WebhookVerificationError
 
 from planner.errors import Conflict, Invalid, NotAllowed
 from planner.models import AuditEvent, Webhook, WebhookDelivery
@@ -81,16 +85,31 @@ def test_an_event_arrives_once_with_a_signature_that_the_secret_explains(cast, f
     assert webhook_delivery.run() == {"planned": 1, "sent": 1}
     assert webhook_delivery.run() == {"planned": 0, "sent": 0}
     ((headers, body),) = receiver.got
-    when, mac = (part.split("=", 1)[1] for part in headers["X-CacheRoute-Signature"].split(","))
-    assert hmac.new(secret.encode(), f"{when}.".encode() + body, "sha256").hexdigest() == mac
-    sent = json.loads(body)
+    assert len(base64.b64decode(secret.removeprefix("whsec_"), validate=True)) == 32
+    sent = Signer(secret).verify(body, headers)
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    mac = hmac.digest(base64.b64decode(secret.removeprefix("whsec_")), signed, "sha256")
+    assert headers["webhook-signature"] == f"v1,{base64.b64encode(mac).decode()}"
+    with pytest.raises(WebhookVerificationError):
+        Signer(secret).verify(body + b" ", headers)
+    assert not any(name.lower().startswith("x-cacheroute") for name in headers)
     assert (sent["format"], sent["action"], sent["fleet"], sent["reason"], sent["actor"]) == (
         "cacheroute.event/1", "plan.commented", fleet.slug, "p99 é > 3", "monitor",
     )  # fmt: skip
     delivery = WebhookDelivery.objects.get()
-    assert headers["X-CacheRoute-Delivery"] == str(delivery.pk)
+    assert headers["webhook-id"] == f"msg_{delivery.pk}"
     assert (delivery.state, delivery.status, delivery.answer, delivery.attempts) == ("delivered", 200, "ok", 1)
     assert secret not in row.secret
+
+
+def test_a_secret_of_an_earlier_release_signs_as_the_text_that_it_is(cast, fleet, receiver):
+    row, _ = hook(cast, receiver, fleet=fleet, actions=["plan.commented"])
+    old = "whsec_" + secrets.token_urlsafe(32)
+    Webhook.objects.filter(pk=row.pk).update(secret=webhooks._box().encrypt(old.encode()).decode())
+    happens(fleet)
+    webhook_delivery.run()
+    ((headers, body),) = receiver.got
+    assert Signer(old.encode()).verify(body, headers)["action"] == "plan.commented"
 
 
 def test_only_the_fleet_and_the_actions_that_were_chosen_are_told(cast, fleet, receiver):
@@ -121,8 +140,8 @@ def test_what_fails_is_sent_again_after_growing_pauses_and_given_up_at_last(cast
     assert pauses == [pytest.approx(p, abs=2) for p in webhook_delivery.PAUSES_S]
     assert (delivery.state, delivery.status, delivery.answer) == ("failed", 500, "broken")
     assert webhook_delivery.run()["sent"] == 0
-    ids = {headers["X-CacheRoute-Delivery"] for headers, _ in receiver.got}
-    assert ids == {str(delivery.pk)}
+    ids = {headers["webhook-id"] for headers, _ in receiver.got}
+    assert ids == {f"msg_{delivery.pk}"}
     webhooks.send_again(acting_user=cast.root, delivery=delivery)
     webhook_delivery.run()
     assert WebhookDelivery.objects.get(pk=delivery.pk).state == "delivered"

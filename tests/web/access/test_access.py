@@ -148,7 +148,7 @@ def test_a_cookie_that_no_database_can_look_up_is_no_500(cookie: str) -> None:
     assert client.get("/").status_code == 302
 
 
-def test_what_is_typed_into_a_form_is_refused_not_a_500(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_an_invalid_text_in_a_form_is_refused_and_no_500(sign_in, cast: Cast, fleet: Fleet) -> None:
     page = sign_in(cast.linus).post(
         reverse("destination-state", args=[fleet.slug, 0]), {"state": "up\0", "expected_version": 1}, follow=True
     )
@@ -162,7 +162,7 @@ def test_no_text_of_a_form_prevents_a_fallback(sign_in, cast: Cast, fleet: Fleet
     assert "Flat-LB is already live" in page.content.decode()
 
 
-def test_only_trusted_proxies_say_whom_they_speak_for(settings) -> None:
+def test_only_trusted_proxies_set_the_client_address(settings) -> None:
     from django.http import HttpRequest, HttpResponse
 
     def seen(remote: str, forwarded: str) -> str:

@@ -1,20 +1,21 @@
-"""Pages of calibrations: ordered and followed, imported, looked at, fitted to."""
+"""Pages of calibrations: order, import, show and fit."""
 
 from __future__ import annotations
 
 import io
+import json
+import math
 import re
-from itertools import pairwise
 
 import pytest
 from django.test import Client
 from django.urls import reverse
 
+from dashboards import share_curve, sweep
 from planner.models import Calibration, Fleet, Job, ServingProfile
 from planner.services.calibrations import calibrations
 from planner.services.jobs import jobs
 from planner.tasks import run_job
-from planner.web.calibrations.chart import sweep_chart
 from tests import factories as make
 from tests.factories import Cast
 from tests.services.calibrations.test_commands import SWEEP, TIMED
@@ -94,7 +95,7 @@ def test_a_failed_or_cancelled_job_is_shown_without_a_redirect(ada: Client, cast
     assert "✗ too few requests" in ada.get(address).content.decode()
 
 
-def test_an_order_that_cannot_be_is_shown_beside_its_field(ada: Client, cast: Cast, fleet: Fleet) -> None:
+def test_an_invalid_order_is_reported_at_its_field(ada: Client, cast: Cast, fleet: Fleet) -> None:
     page = order(ada, cast, fleet, loads="1, 1", knee_factor="3")
     assert page.status_code == 400
     assert page.context["simulate_form"].errors == {"loads": ["At most 50 different loads"]}
@@ -142,12 +143,12 @@ def test_trials_of_w_are_shown_with_their_kept_share(ada: Client, fleet: Fleet) 
         ("load_rps,p99_s\n1,1\n2,1.1\n", "≥&nbsp;2<", "Right-censored"),
     ],
 )
-def test_censoring_is_drawn_and_said(ada: Client, fleet: Fleet, content: str, sign: str, said: str) -> None:
+def test_censoring_is_shown_in_chart_and_text(ada: Client, fleet: Fleet, content: str, sign: str, said: str) -> None:
     body = imported(ada, fleet, content).content.decode()
     assert sign in body
     assert f"! {said}" in body
-    assert 'class="censored"' in body
-    assert 'class="censored"' not in imported(ada, fleet).content.decode()
+    assert '"type": "rect"' in body
+    assert '"type": "rect"' not in imported(ada, fleet).content.decode()
 
 
 def test_a_fault_of_the_file_is_shown_and_nothing_stored(ada: Client, fleet: Fleet) -> None:
@@ -203,7 +204,7 @@ def test_constants_are_fitted_from_the_page_and_shown_there(ada: Client, sign_in
     assert fleet.serving_profile.name == "mine"
 
 
-def test_a_fit_that_failed_says_why(ada: Client, cast: Cast, fleet: Fleet) -> None:
+def test_a_failed_fit_shows_its_error(ada: Client, cast: Cast, fleet: Fleet) -> None:
     make.make_workload(cast, fleet)
     imported(ada, fleet, "load_rps,p99_s\n1,1\n2,9\n")
     made = Calibration.objects.get()
@@ -229,7 +230,7 @@ def test_simulated_points_and_people_without_the_right_get_no_form_to_fit(
     assert vera.post(f"{address}fit/", {"name": "mine"}).status_code == 403
 
 
-def test_pages_are_of_their_fleet_and_want_somebody_signed_in(ada: Client, cast: Cast, fleet: Fleet) -> None:
+def test_pages_belong_to_their_fleet_and_require_a_sign_in(ada: Client, cast: Cast, fleet: Fleet) -> None:
     imported(ada, fleet)
     made, other = Calibration.objects.get(), make.make_fleet(cast)
     assert ada.get(reverse("calibration", args=[other.slug, made.pk])).status_code == 404
@@ -255,36 +256,55 @@ def test_points_that_were_recorded_under_any_name_are_shown(ada: Client, cast: C
 POINTS = [{"load_rps": float(n), "p50_s": 0.1 * n, "p99_s": 0.2 * n**2} for n in range(1, 6)]
 
 
-def test_the_chart_is_drawn_wide_and_narrow_and_said_in_words() -> None:
-    chart = sweep_chart(POINTS, 3.0, "", 1.5)
-    assert chart is not None
-    assert chart.count("<svg") == 2
-    assert chart.count('class="line p99"') == chart.count('class="line p50"') == 2
-    assert "p95" not in chart
-    assert "5 loads from 1 to 5 requests/s. p99 goes from 0.2 to 5 s. The knee lies at 3 requests/s." in chart
-    assert chart.count('class="bound"') == 2
-    numbers = [float(n) for n in re.findall(r' (?:x|y|x1|x2|y1|y2|cx|cy|width|height)="([^"]+)"', chart)]
-    assert all(0 <= n <= 640 for n in numbers)
+THEMES = ("light", "dark")
 
 
-def test_names_of_lines_that_end_together_do_not_cover_each_other() -> None:
-    chart = sweep_chart([{**p, "p95_s": 0.999 * p["p99_s"], "p50_s": 0.998 * p["p99_s"]} for p in POINTS], 3.0, "")
-    assert chart is not None
-    ends = [float(y) for y in re.findall(r'<text class="p\d\d" x="[\d.]+" y="([\d.]+)">', chart)][:3]
-    assert all(b - a >= 13 for a, b in pairwise(ends))
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_chart_has_a_line_for_each_quantile_the_bound_and_the_knee(theme: str) -> None:
+    figure = sweep.sweep(sweep.known_points(POINTS), 3.0, "", 1.5, theme)
+    assert [(line["name"], len(line["x"])) for line in figure["data"]] == [("p50", 5), ("p99", 5)]
+    layout = figure["layout"]
+    assert [(s["type"], s["x0"], s["y0"]) for s in layout["shapes"]] == [("line", 0, 1.5), ("line", 3.0, 0)]
+    assert [a["text"] for a in layout["annotations"]] == ["1.5 s", "<b>q_cap 3/s</b>"]
+    low, high = layout["yaxis"]["range"]
+    assert low < math.log10(0.1) < layout["annotations"][0]["y"] < math.log10(5.0) < high
+    json.dumps(figure, allow_nan=False)
 
 
-@pytest.mark.parametrize("censored", ["left", "right"])
-def test_a_censored_knee_is_shaded_on_its_side(censored: str) -> None:
-    chart = sweep_chart(POINTS, 1.0 if censored == "left" else 5.0, censored)
-    assert chart is not None
-    [wide, _] = re.findall(r'class="censored" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', chart)
-    knee = float(re.findall(r'class="knee" x1="([\d.]+)"', chart)[0])
-    start, width = map(float, wide)
-    assert (start + width == pytest.approx(knee)) if censored == "left" else (start == knee and width >= 14)
-    assert f"q_cap {'&lt; 1' if censored == 'left' else '≥ 5'}/s" in chart
+def test_the_chart_is_said_in_words() -> None:
+    said = "5 loads from 1 to 5 requests/s. p99 goes from 0.2 to 5 s. The knee lies at 3 requests/s."
+    assert sweep.in_words(sweep.known_points(POINTS), 3.0, "") == said
+
+
+@pytest.mark.parametrize(("censored", "q_cap", "sign"), [("left", 1.0, "&lt; 1"), ("right", 5.0, "≥ 5")])
+def test_a_censored_knee_is_shaded_on_its_side(censored: str, q_cap: float, sign: str) -> None:
+    layout = sweep.sweep(sweep.known_points(POINTS), q_cap, censored, None, "light")["layout"]
+    shade, knee = layout["shapes"]
+    assert (knee["x0"], knee["x1"]) == (q_cap, q_cap)
+    assert (shade["x0"], shade["x1"]) == ((0, 1.0) if censored == "left" else (5.0, layout["xaxis"]["range"][1]))
+    assert shade["x1"] - shade["x0"] > 0.05 * layout["xaxis"]["range"][1]
+    assert layout["annotations"][0]["text"] == f"<b>q_cap {sign}/s</b>"
 
 
 @pytest.mark.parametrize("points", [[], [{"load_rps": 1.0, "p99_s": 1.0}], [{"watts": 1.0}] * 3])
 def test_there_is_no_chart_of_less_than_two_loads(points: list[dict[str, float]]) -> None:
-    assert sweep_chart(points, 1.0, "") is None
+    assert sweep.known_points(points) == []
+
+
+def test_the_page_carries_the_figure_in_both_themes(ada: Client, cast: Cast, fleet: Fleet) -> None:
+    made = make.make_calibration(cast, fleet, points=POINTS)
+    body = ada.get(reverse("calibration", args=[fleet.slug, made.pk])).content.decode()
+    carried = json.loads(re.findall(r'<script id="sweep" type="application/json">(.*?)</script>', body)[0])
+    assert set(carried) == set(THEMES)
+    assert 'data-figure="sweep"' in body
+    assert "js/figures.js" in body
+    assert "<svg class" not in body
+
+
+def test_the_share_curve_is_drawn_in_percent_by_rank() -> None:
+    points = [(1, 0.5), (10, 0.75), (1_000, 1.0)]
+    for theme in THEMES:
+        figure = share_curve.share_curve(points, theme)
+        assert (figure["data"][0]["x"], figure["data"][0]["y"]) == ([1, 10, 1_000], [50, 75, 100])
+        assert figure["layout"]["xaxis"]["range"] == [0, 3]
+    assert share_curve.in_words(points) == "The busiest 1 of 1,000 keys carry half of the requests."

@@ -1,4 +1,4 @@
-"""Forms of a fleet: what they do, and how they refuse."""
+"""Forms of a fleet: changes and refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_imported_file_is_shown_with_its_figures(sign_in, cast: Cast, fleet: 
     assert 'aria-label="The busiest 1 of 3 keys carry half of the requests."' in body
 
 
-def test_one_key_that_dominates_is_said_where_nobody_can_miss_it(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_a_dominant_key_is_reported_at_the_top(sign_in, cast: Cast, fleet: Fleet) -> None:
     rows = [
         f'{{"timestamp": {i}, "input_length": 600, "output_length": 5, "hash_ids": [0, {i + 1}]}}' for i in range(4)
     ]
@@ -220,7 +220,7 @@ def fleet_page(fleet: Fleet) -> str:
     return reverse("fleet", args=[fleet.slug])
 
 
-def test_the_way_back_after_falling_back_stays_on_this_site(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_redirect_after_a_fallback_stays_on_this_site(sign_in, cast: Cast, fleet: Fleet) -> None:
     linus, address = sign_in(cast.linus), reverse("fall-back", args=[fleet.slug])
     assert linus.post(address, {"next": "https://evil.example/"}).url == fleet_page(fleet)
     assert linus.post(address, {"next": "/audit/"}).url == "/audit/"

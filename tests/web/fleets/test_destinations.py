@@ -101,7 +101,7 @@ def test_a_speed_is_set_and_shown_where_it_is_not_one(sign_in, cast: Cast, fleet
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "1e9", "1e400", "fast", "", "1_0"])
-def test_what_is_no_speed_is_refused_beside_its_field(sign_in, cast: Cast, fleet: Fleet, weight: str) -> None:
+def test_an_invalid_speed_is_refused_at_its_field(sign_in, cast: Cast, fleet: Fleet, weight: str) -> None:
     address = reverse("destination-speed", args=[fleet.slug, 1])
     page = sign_in(cast.root).post(address, {"weight": weight, "expected_version": "1"})
     assert page.status_code == 400

@@ -37,7 +37,7 @@ def page(client, cast, who="vera"):
     return response.content.decode()
 
 
-def test_without_telemetry_it_says_how_to_report(client, cast, fleet):
+def test_without_telemetry_the_page_explains_how_to_report(client, cast, fleet):
     text = page(client, cast)
     assert "No router telemetry yet" in text
     assert "POST /api/v1/fleets/alpha/telemetry/" in text

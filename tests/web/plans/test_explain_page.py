@@ -162,7 +162,7 @@ def test_a_failed_repeat_of_a_study_is_shown_with_the_earlier_grid(sign_in, cast
     assert "The latest study failed" not in look()[1]
 
 
-def test_a_study_by_another_code_than_the_plan_says_so(sign_in, cast: Cast, plan: Plan, look) -> None:
+def test_a_study_by_other_code_than_the_plan_is_marked(sign_in, cast: Cast, plan: Plan, look) -> None:
     studied(plan, sign_in(cast.ada))
     assert "The base of the study may differ" not in look()[1]
     study = plan.studies.first()
@@ -204,7 +204,7 @@ def test_every_figure_and_head_share_can_be_chosen(
     ]
 
 
-def test_a_failed_study_says_why_and_may_be_run_again(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_a_failed_study_shows_its_error_and_can_run_again(sign_in, cast: Cast, fleet: Fleet) -> None:
     workload = make.import_rates(cast, fleet, "key,rate,tenant\na,5,acme\nb,4,bolt\n")
     plan = make.built_plan(cast, fleet, workload=workload, slots_per_destination=1, tenant_floor={"acme": 4})
     client = sign_in(cast.ada)
@@ -222,7 +222,7 @@ def test_only_planners_order_a_study_and_only_by_post(sign_in, cast: Cast, plan:
     assert not Job.objects.filter(kind="study").exists()
 
 
-def test_strangers_are_sent_to_sign_in_and_plans_that_are_not_there_are_404(sign_in, cast: Cast, plan: Plan) -> None:
+def test_anonymous_users_go_to_sign_in_and_missing_plans_are_404(sign_in, cast: Cast, plan: Plan) -> None:
     for name in ("plan-explain", "study-progress"):
         response = Client().get(address(plan, name))
         assert (response.status_code, response.url) == (302, f"/login/?next={address(plan, name)}")

@@ -69,7 +69,7 @@ def test_a_refusal_of_the_service_is_shown_beside_its_field(order) -> None:
     assert "slots are reserved and the fleet has" in page.context["form"].errors["tenant_floor"][0]
 
 
-def test_the_options_that_few_need_are_folded_at_first(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_advanced_options_are_closed_at_first(sign_in, cast: Cast, fleet: Fleet) -> None:
     make.built_plan(cast, fleet)
     page = sign_in(cast.ada).get(reverse("plan-new", args=[fleet.slug]))
     body = page.content.decode()
@@ -78,7 +78,7 @@ def test_the_options_that_few_need_are_folded_at_first(sign_in, cast: Cast, flee
     assert page.context["form"]["incumbent"].value() is None  # Flat-LB is live: there is nothing to keep
 
 
-def test_the_live_plan_is_where_a_new_one_starts(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_live_plan_is_the_default_incumbent(sign_in, cast: Cast, fleet: Fleet) -> None:
     live = make.approved_plan(cast, fleet)
     make.activate(cast, make.canary(cast, fleet, live))
     page = sign_in(cast.ada).get(reverse("plan-new", args=[fleet.slug]))
@@ -133,7 +133,7 @@ def test_a_plan_of_another_fleet_or_without_a_table_cannot_be_chosen(order, cast
         assert "incumbent" in order(incumbent=plan.pk).context["form"].errors
 
 
-def test_the_page_says_in_words_which_loss_is_worst(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_page_names_the_worst_loss(sign_in, cast: Cast, fleet: Fleet) -> None:
     fleet.destinations.filter(index=2).update(weight=3.0)
     plan = make.built_plan(cast, fleet)
     page, body = page_of(sign_in, cast, plan)
@@ -159,13 +159,15 @@ def test_many_destinations_show_the_worst_losses_and_count_the_others(sign_in, c
     assert "4 more rows, none worse" in body
 
 
-def test_one_destination_alone_has_none_to_take_over(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_a_single_destination_has_no_loss_table(sign_in, cast: Cast, fleet: Fleet) -> None:
     fleet.destinations.exclude(index=1).update(state="down")
     _, body = page_of(sign_in, cast, make.built_plan(cast, fleet))
     assert "d1 is the only destination" in body
 
 
-def test_the_page_says_who_is_warm_and_how_good_the_choice_of_keys_is(order, sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_page_shows_warm_slots_by_tenant_and_the_quality_of_the_admission(
+    order, sign_in, cast: Cast, fleet: Fleet
+) -> None:
     order(admission="exact", tenant_quota="bolt: 1")
     plan, job = fleet.plans.latest("id"), fleet.jobs.latest("id")
     make.build(job)
@@ -180,7 +182,7 @@ def test_the_page_says_who_is_warm_and_how_good_the_choice_of_keys_is(order, sig
     )
 
 
-def test_the_page_of_a_replan_says_what_moves_and_what_is_gone(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_page_of_a_replan_shows_moved_and_removed_keys(sign_in, cast: Cast, fleet: Fleet) -> None:
     rates = {f"k{n}": 3.0 - n / 10 for n in range(20)}
     text = "key,rate\n" + "".join(f"{key},{rate}\n" for key, rate in rates.items())
     base = make.built_plan(cast, fleet, workload=make.import_rates(cast, fleet, text))

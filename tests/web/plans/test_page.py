@@ -25,7 +25,7 @@ def send(client: Client, action: str, plan: Plan, **data: object):
     return client.post(reverse(action, args=[plan.fleet.slug, plan.number]), data, follow=True)
 
 
-def test_the_page_says_the_verdict_the_figures_and_the_checklist(sign_in, cast: Cast, replayed: Plan) -> None:
+def test_the_page_shows_the_verdict_the_figures_and_the_checklist(sign_in, cast: Cast, replayed: Plan) -> None:
     page = sign_in(cast.vera).get(reverse("plan", args=[replayed.fleet.slug, replayed.number]))
     body = page.content.decode()
     evaluation = make.evaluation_of(replayed)
@@ -257,14 +257,14 @@ def test_an_approved_plan_with_newer_evidence_asks_for_another_review(sign_in, c
     assert "Submit for review" in body
 
 
-def test_flat_lb_does_not_look_as_if_it_had_been_built_replayed_and_reviewed(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_flat_lb_shows_no_build_replay_or_review(sign_in, cast: Cast, fleet: Fleet) -> None:
     body = sign_in(cast.vera).get(reverse("plan", args=[fleet.slug, 0])).content.decode()
     assert "Flat-LB" in body
     for step in ("✓ built", "✓ replayed", "✓ in review"):
         assert step not in body
 
 
-def test_the_steps_of_a_real_plan_say_what_happened(sign_in, cast: Cast, replayed: Plan) -> None:
+def test_the_lifecycle_of_a_plan_is_shown(sign_in, cast: Cast, replayed: Plan) -> None:
     body = sign_in(cast.vera).get(reverse("plan", args=[replayed.fleet.slug, replayed.number])).content.decode()
     assert "✓ built" in body
     assert "✓ approved" not in body

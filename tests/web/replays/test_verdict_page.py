@@ -59,7 +59,7 @@ def copied(replay: Replay, verdict: dict[str, Any], **changes: Any) -> Replay:
     return replay
 
 
-def test_a_ladder_where_even_the_lowest_load_fails_is_left_censored_in_words_table_and_chart(
+def test_a_replay_whose_lowest_load_fails_is_left_censored_in_text_table_and_chart(
     sign_in, cast: Cast, fleet: Fleet
 ) -> None:
     plan = make.built_plan(cast, fleet)
@@ -177,7 +177,7 @@ def test_a_what_if_replay_is_shown_when_asked_for_and_never_as_evidence(sign_in,
 
 
 @pytest.mark.parametrize("asked", ["999999", "abc", "-1", "9" * 40, "²"])
-def test_a_replay_that_is_none_of_the_plans_asks_for_nothing(sign_in, cast: Cast, replayed: Plan, asked: str) -> None:
+def test_a_replay_of_another_plan_is_not_shown(sign_in, cast: Cast, replayed: Plan, asked: str) -> None:
     client = sign_in(cast.vera)
     assert page_of(client, replayed, replay=asked).context["replay"] == replayed.replays.get()
     assert draw(client, replayed, ".p99.figure.", f"?replay={asked}")["charts"]["hidden"] is False

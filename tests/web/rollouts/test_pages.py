@@ -1,4 +1,4 @@
-"""The pages of rollouts: where one stands, every move, ways back and freezes, without a script."""
+"""The pages of rollouts: state, actions, roll back and freezes, without JavaScript."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_state_has_its_page(sign_in, cast: Cast, fleet: Fleet) -> None:
     assert "only canaries are judged" in page_of(client, fleet.rollouts.get(state="active"))
 
 
-def test_all_moves_of_a_canary_by_forms(sign_in, cast: Cast, canary: Rollout) -> None:
+def test_all_actions_on_a_canary_by_forms(sign_in, cast: Cast, canary: Rollout) -> None:
     client = sign_in(cast.linus)
     assert texts(send(client, "advance", canary))[0].startswith("Plan 1 is held: ")
     assert "paused" in texts(send(client, "pause", canary, reason="lunch"))[0]
