@@ -272,7 +272,7 @@ def test_the_chart_has_a_line_for_each_quantile_the_bound_and_the_knee(theme: st
 
 
 def test_the_chart_is_said_in_words() -> None:
-    said = "5 loads from 1 to 5 requests/s. p99 goes from 0.2 to 5 s. The knee lies at 3 requests/s."
+    said = "5 loads from 1 to 5 requests/s. p99 latency goes from 0.2 to 5 s. The knee lies at 3 requests/s."
     assert sweep.in_words(sweep.known_points(POINTS), 3.0, "") == said
 
 
@@ -283,7 +283,7 @@ def test_a_censored_knee_is_shaded_on_its_side(censored: str, q_cap: float, sign
     assert (knee["x0"], knee["x1"]) == (q_cap, q_cap)
     assert (shade["x0"], shade["x1"]) == ((0, 1.0) if censored == "left" else (5.0, layout["xaxis"]["range"][1]))
     assert shade["x1"] - shade["x0"] > 0.05 * layout["xaxis"]["range"][1]
-    assert layout["annotations"][0]["text"] == f"<b>q_cap {sign}/s</b>"
+    assert layout["annotations"][0]["text"] == f"<b>q_cap {sign} requests/s</b>"
 
 
 @pytest.mark.parametrize("points", [[], [{"load_rps": 1.0, "p99_s": 1.0}], [{"watts": 1.0}] * 3])
