@@ -73,7 +73,8 @@ def sweep(points: list[Point], q_cap: float, censored: str, bound_s: float | Non
     layout["annotations"].append(
         {
             "text": f"<b>q_cap {sign.replace('<', '&lt;')}{number(q_cap, 4)} requests/s</b>", "x": q_cap,
-            "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "right" if q_cap > 0.6 * most else "left", "showarrow": False,
+            "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "right" if q_cap > 0.6 * most else "left",
+            "showarrow": False,
         }
     )  # fmt: skip
     return {"data": [_series(points, name, theme) for name in LOOKS if _has(points, name)], "layout": layout}
