@@ -37,7 +37,7 @@ def test_charts_are_drawn_and_nothing_is_wider_than_the_window(enter, cast, samp
     vera.goto(URL)
     charts_of(vera)
     expect(vera.locator("#p99 .legendtext", has_text="incumbent")).to_be_visible()
-    expect(vera.get_by_text("Flat-LB is live: it has no validated range to leave.").first).to_be_visible()
+    expect(vera.get_by_text("Flat-LB is live. No limits apply.").first).to_be_visible()
     assert vera.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
 
 

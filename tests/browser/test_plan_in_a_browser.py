@@ -56,7 +56,7 @@ def test_a_plan_is_submitted_approved_brought_to_traffic_and_taken_back(enter, c
     linus.goto(address(replayed))
     linus.get_by_role("button", name="Start canary with 10% of keys").click()
     expect(linus.locator(".message-success")).to_contain_text("in canary with 10% of keys")
-    expect(linus.get_by_text("was not analysed yet")).to_be_visible()
+    expect(linus.get_by_text("is not analysed yet")).to_be_visible()
     make.pass_step(replayed.rollouts.get())
     linus.reload()
     linus.get_by_role("button", name="Advance to active").click()

@@ -93,7 +93,7 @@ def test_no_token_ever_decides_on_a_plan(clients, cast, fleet, action, problem):
     token = clients.token(cast.grace)
     url = f"{API}/plans/{plan.pk}/{action}/"
     answer = problem(token.post(url, body, headers={"If-Match": f'"{plan.version}"'}), 403, "permission-denied")
-    assert "person" in answer["detail"]
+    assert "Sign in" in answer["detail"]
     assert Plan.objects.get(pk=plan.pk).state == Plan.State.IN_REVIEW
 
 
@@ -306,7 +306,7 @@ def test_no_field_of_a_body_takes_a_weird_value_to_the_database(clients, cast, f
 def test_no_address_or_query_takes_a_weird_value_to_the_database(clients, fleet, noun):
     weird = ["%00", "%ed%a0%80", "9" * 30, "-1", "1e400", "nan", "1.5", "%D9%A1"]
     view = next(view for prefix, view, _ in router.registry if prefix == noun)
-    fields = view.filterset_fields
+    fields = getattr(view, "filterset_fields", None) or view.filterset_class.get_fields()
     if not isinstance(fields, list):
         fields = [name if how == "exact" else f"{name}__{how}" for name in fields for how in fields[name]]
     for value in weird:
