@@ -69,7 +69,22 @@ def _load_axis(layout: Figure, loads: Sequence[float]) -> None:
 
 
 def hit_rate(data: ChartData, theme: str, weighting: str = "hit_rate") -> Figure:
-    """Hit rate against load, with 95% intervals over seeds; by tokens (`hit_rate`) or by requests."""
+    """Hit rate against load, with 95% intervals over seeds; by tokens (`hit_rate`) or by requests.
+
+    Parameters
+    ----------
+    data
+        Data of the plan and the shown replay.
+    theme
+        `light` or `dark`.
+    weighting
+        `hit_rate` (by tokens) or `request_hit_rate`.
+
+    Returns
+    -------
+    Figure
+        The figure.
+    """
     layout = frame(theme, x_title="offered load, requests/s", y_title="hit rate, %")
     layout["yaxis"]["range"] = [0, 103]
     _load_axis(layout, data.verdict.loads_rps)
@@ -77,7 +92,22 @@ def hit_rate(data: ChartData, theme: str, weighting: str = "hit_rate") -> Figure
 
 
 def imbalance(data: ChartData, theme: str, figure: str = "imbalance") -> Figure:
-    """Max/mean over destinations against load: of requests (`imbalance`) or of busy time (`busy_imbalance`)."""
+    """Max/mean over destinations against load: of requests (`imbalance`) or of busy time (`busy_imbalance`).
+
+    Parameters
+    ----------
+    data
+        Data of the plan and the shown replay.
+    theme
+        `light` or `dark`.
+    figure
+        `imbalance` (of requests) or `busy_imbalance`.
+
+    Returns
+    -------
+    Figure
+        The figure.
+    """
     layout = frame(theme, x_title="offered load, requests/s", y_title="max/mean")
     _load_axis(layout, data.verdict.loads_rps)
     lines = _lines(data, figure, theme, 1.0, "")

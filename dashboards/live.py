@@ -77,7 +77,27 @@ app.clientside_callback(
     Input("clock", "n_intervals"),
 )
 def show(pathname: str | None, theme: str | None, _round: int | None) -> tuple[Any, ...]:
-    """All charts, from the telemetry of the last hour."""
+    """All charts, from the telemetry of the last hour.
+
+    Parameters
+    ----------
+    pathname
+        Path of the page.
+    theme
+        `light` or `dark`.
+    _round
+        Count of the refresh timer.
+
+    Returns
+    -------
+    tuple[Any, ...]
+        The outputs of the callback.
+
+    Raises
+    ------
+    PreventUpdate
+        When the page has no such charts or no theme yet.
+    """
     found = PAGE.match(pathname or "")
     if found is None or theme is None:
         raise PreventUpdate

@@ -137,7 +137,27 @@ def _data(pathname: str | None, search: str | None) -> ChartData | None:
     Input("theme", "data"),
 )
 def show_lines(pathname: str | None, search: str | None, theme: str | None) -> tuple[Any, ...]:
-    """Hit rates, p99 latency with capacity, and imbalances of the shown replay against the load."""
+    """Hit rates, p99 latency with capacity, and imbalances of the shown replay against the load.
+
+    Parameters
+    ----------
+    pathname
+        Path of the page.
+    search
+        Query of the page.
+    theme
+        `light` or `dark`.
+
+    Returns
+    -------
+    tuple[Any, ...]
+        The outputs of the callback.
+
+    Raises
+    ------
+    PreventUpdate
+        When the page has no such charts or no theme yet.
+    """
     if theme is None:
         raise PreventUpdate
     data, look = _data(pathname, search), _theme(theme)
@@ -178,7 +198,29 @@ def show_lines(pathname: str | None, search: str | None, theme: str | None) -> t
     Input("load", "value"),
 )
 def show_at_load(pathname: str | None, search: str | None, theme: str | None, load: str | None) -> tuple[Any, ...]:
-    """The chain of hit rates, the hit rate over time and the load of each destination, at one replayed load."""
+    """The chain of hit rates, the hit rate over time and the load of each destination, at one replayed load.
+
+    Parameters
+    ----------
+    pathname
+        Path of the page.
+    search
+        Query of the page.
+    theme
+        `light` or `dark`.
+    load
+        The chosen load, requests/s.
+
+    Returns
+    -------
+    tuple[Any, ...]
+        The outputs of the callback.
+
+    Raises
+    ------
+    PreventUpdate
+        When the page has no such charts or no theme yet.
+    """
     if theme is None:
         raise PreventUpdate
     data, look = _data(pathname, search), _theme(theme)

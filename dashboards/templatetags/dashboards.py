@@ -43,7 +43,24 @@ def share_curve_figure(points: list[tuple[int, float]]) -> dict[str, Any] | None
 def sweep_figure(
     points: list[dict[str, Any]], q_cap: float, censored: str, bound_s: float | None
 ) -> dict[str, Any] | None:
-    """The load sweep of a calibration; None with fewer than two loads that have a latency."""
+    """The load sweep of a calibration; None with fewer than two loads that have a latency.
+
+    Parameters
+    ----------
+    points
+        Points of the sweep.
+    q_cap
+        Load at the knee, requests/s.
+    censored
+        `left`, `right` or empty.
+    bound_s
+        Limit of the latency at the knee, s, if the method has one.
+
+    Returns
+    -------
+    dict[str, Any] | None
+        The figure in both themes with its text; None for fewer than two known points.
+    """
     known = sweep.known_points(points)
     if not known:
         return None

@@ -32,7 +32,22 @@ class AuditEventFilter(FilterSet):
         }
 
     def filter_action(self, events: QuerySet[AuditEvent], _name: str, action: str) -> QuerySet[AuditEvent]:
-        """Events of an action, under current and earlier names."""
+        """Events of an action, under current and earlier names.
+
+        Parameters
+        ----------
+        events
+            The events to filter.
+        _name
+            Name of the filter.
+        action
+            The action, under a current or earlier name.
+
+        Returns
+        -------
+        QuerySet[AuditEvent]
+            The matching events.
+        """
         return events.filter(action__in=names_of(action))
 
 

@@ -18,7 +18,27 @@ class Document(SpectacularAPIView):
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The document. Unknown parameters are refused, because they would appear in a response header."""
+        """The document. Unknown parameters are refused, because they would appear in a response header.
+
+        Parameters
+        ----------
+        request
+            The request.
+        *args
+            Further positional values.
+        **kwargs
+            Further named values.
+
+        Returns
+        -------
+        Response
+            The document.
+
+        Raises
+        ------
+        ValidationError
+            When a parameter is unknown or the format is not available.
+        """
         if unknown := set(request.query_params) - {"format"}:
             raise ValidationError(dict.fromkeys(sorted(unknown), "Unknown parameter; known: format."))
         if request.query_params.get("format", "json") not in FORMATS:

@@ -118,6 +118,21 @@ class NothingHere(APIView):
     """Answer unknown addresses under the API with a problem document."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Answer 404 after the checks of every request."""
+        """Answer 404 after the checks of every request.
+
+        Parameters
+        ----------
+        request
+            The request.
+        *args
+            Further positional values.
+        **kwargs
+            Further named values.
+
+        Raises
+        ------
+        Http404
+            When the row does not exist or is not visible.
+        """
         super().initial(request, *args, **kwargs)
         raise Http404

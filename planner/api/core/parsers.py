@@ -21,7 +21,27 @@ class ShallowJSONParser(JSONParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The parsed body."""
+        """The parsed body.
+
+        Parameters
+        ----------
+        stream
+            The body.
+        media_type
+            Content type of the body.
+        parser_context
+            Context of the parser.
+
+        Returns
+        -------
+        dict[str, Any]
+            The parsed body.
+
+        Raises
+        ------
+        ParseError
+            When the body is no JSON object with unique names and moderate depth.
+        """
         try:
             encoding = (parser_context or {}).get("encoding", settings.DEFAULT_CHARSET)
             text = stream.read().decode(encoding)
@@ -46,7 +66,22 @@ class AnyBody(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        """The parsed body, or an empty one."""
+        """The parsed body, or an empty one.
+
+        Parameters
+        ----------
+        stream
+            The body.
+        media_type
+            Content type of the body.
+        parser_context
+            Context of the parser.
+
+        Returns
+        -------
+        Any
+            The parsed body; empty if it is unreadable.
+        """
         kind = (media_type or "").partition(";")[0].strip().lower()
         parsers: dict[str, BaseParser] = {
             "application/json": ShallowJSONParser(),

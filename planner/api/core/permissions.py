@@ -36,7 +36,22 @@ class ScopedPermission(BasePermission):
         return needed in token.scopes
 
     def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
-        """A token of one fleet sees this fleet only. A user sees only fleets with a role."""
+        """A token of one fleet sees this fleet only. A user sees only fleets with a role.
+
+        Parameters
+        ----------
+        request
+            The request.
+        view
+            The view.
+        obj
+            The object.
+
+        Returns
+        -------
+        bool
+            Whether access is allowed.
+        """
         fleet_id, token = fleet_id_of(obj), request.auth
         if fleet_id is None:
             return True

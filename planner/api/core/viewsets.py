@@ -219,6 +219,21 @@ class ReadViewSet(ConsoleViewSet):
 
 
 def accepted(request: Request, job: Job, **more: Any) -> Response:
-    """202 with the address of the job, which continues in the background."""
+    """Answer 202 with the address of a job, which continues in the background.
+
+    Parameters
+    ----------
+    request
+        The request.
+    job
+        The job.
+    **more
+        Further values of the body.
+
+    Returns
+    -------
+    Response
+        The response.
+    """
     url = request.build_absolute_uri(f"/api/v1/jobs/{job.pk}/")
     return Response({"job": job.pk, "job_url": url, **more}, status=202, headers={"Location": url})

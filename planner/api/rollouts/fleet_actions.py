@@ -38,7 +38,17 @@ class FleetRollouts(ReadViewSet):
         return super().perform_content_negotiation(request, force=force or self._falls_back)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """The default checks. For a fallback, invalid values are ignored."""
+        """The default checks. For a fallback, invalid values are ignored.
+
+        Parameters
+        ----------
+        request
+            The request.
+        *args
+            Further positional values.
+        **kwargs
+            Further named values.
+        """
         try:
             super().initial(request, *args, **kwargs)
         except ValidationError:

@@ -67,7 +67,22 @@ def _row(slug: str, pk: int) -> BreakGlass:
 
 @action
 def close(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Close break-glass."""
+    """Close break-glass.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
 
     def call() -> str:
         close_break_glass(acting_user=person(request), break_glass=_row(slug, pk))
@@ -78,7 +93,22 @@ def close(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @action
 def review(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Record the findings of the review."""
+    """Record the findings of the review.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
 
     def call() -> str:
         review_break_glass(acting_user=person(request), break_glass=_row(slug, pk), review=text(request, "review"))

@@ -39,24 +39,76 @@ class SingleSignOn(DefaultSocialAccountAdapter):
         return True
 
     def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: dict[str, Any]) -> User:
-        """Rename a user whose name is reserved for the console."""
+        """Rename a user whose name is reserved for the console.
+
+        Parameters
+        ----------
+        request
+            The request.
+        sociallogin
+            The sign-in at the provider.
+        data
+            Values of the provider.
+
+        Returns
+        -------
+        User
+            The account.
+        """
         user: User = super().populate_user(request, sociallogin, data)
         if user.username.lower() in roles.RESERVED:
             user.username = f"{user.username}-person"
         return user
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
-        """Create the account at the first sign-in, and audit it."""
+        """Create the account at the first sign-in, and audit it.
+
+        Parameters
+        ----------
+        request
+            The request.
+        sociallogin
+            The sign-in at the provider.
+        form
+            Not used.
+
+        Returns
+        -------
+        User
+            The account.
+        """
         user: User = super().save_user(request, sociallogin, form)
         record_event("account.created", acting_user=None, fleet=None, subject=user, after={"by": "single sign-on"})
         return user
 
     def on_authentication_error(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        """Show no details of the provider on the page; they are in the log."""
+        """Show no details of the provider on the page; they are in the log.
+
+        Parameters
+        ----------
+        request
+            The request.
+        *args
+            Further positional values.
+        **kwargs
+            Further named values.
+        """
 
 
 def renew_roles(sender: Any, request: HttpRequest, user: User, **kwargs: Any) -> None:
-    """Replace the roles of the account by the roles that the provider names, at each sign-in."""
+    """Replace the roles of the account by the roles that the provider names, at each sign-in.
+
+    Parameters
+    ----------
+    sender
+        Sender of the signal.
+    request
+        The request.
+    user
+        The account.
+    **kwargs
+        Further named values.
+    """
     login: SocialLogin | None = kwargs.get("sociallogin")
     claim = settings.OIDC_ROLES_CLAIM
     if login is None or not claim:

@@ -94,6 +94,21 @@ def role(request: HttpRequest, slug: str | None = None) -> HttpResponse:
 
 
 def locked_out(request: HttpRequest, credentials: dict[str, Any] | None = None, *args: Any) -> HttpResponse:
-    """Answer a sign-in that is locked after too many failed attempts, with the time to wait."""
+    """Answer a sign-in that is locked after too many failed attempts, with the time to wait.
+
+    Parameters
+    ----------
+    request
+        The request.
+    credentials
+        The failed credentials.
+    *args
+        Further positional values.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     minutes = round(settings.AXES_COOLOFF_TIME * 60)
     return render(request, "registration/locked_out.html", {"minutes": minutes}, status=429)

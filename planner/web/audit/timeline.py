@@ -49,7 +49,22 @@ def timeline(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 @login_required
 def export(request: HttpRequest, form: str, slug: str | None = None) -> HttpResponse | StreamingHttpResponse:
-    """Stream the events that match the filters as CSV or JSON lines."""
+    """Stream the events that match the filters as CSV or JSON lines.
+
+    Parameters
+    ----------
+    request
+        The request.
+    form
+        The format of the file, `csv` or `jsonl`.
+    slug
+        Slug of the fleet.
+
+    Returns
+    -------
+    HttpResponse | StreamingHttpResponse
+        The file, or 400 for an invalid filter.
+    """
     fleet: Fleet | None = find_fleet(slug) if slug else None
     filters = AuditFilterForm(request.GET, fleets=rights.visible_fleets(person(request)))
     # An unknown filter is refused: an unfiltered file would look like a filtered one.

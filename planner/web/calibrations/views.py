@@ -109,7 +109,22 @@ def simulate_calibration(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 @login_required
 def calibration(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Sweep, trials of W, provenance and plans of a calibration."""
+    """Sweep, trials of W, provenance and plans of a calibration.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the calibration or job.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     return _page(request, _find(slug, pk))
 
 
@@ -133,7 +148,22 @@ def _page(request: HttpRequest, found: Calibration, status: int = 200, form: Fit
 @login_required
 @needs(rights.PLAN)
 def fit(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Order a fit of engine constants to the calibration's points."""
+    """Order a fit of engine constants to the calibration's points.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the calibration or job.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = _find(slug, pk)
     form = FitForm(request.POST, fleet=found.fleet, method=fits.method_of(found))
 
@@ -159,7 +189,22 @@ def _job(slug: str, pk: int) -> Job:
 @require_GET
 @login_required
 def job(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Progress or error of a calibration or fit. A finished job redirects to the calibration."""
+    """Progress or error of a calibration or fit. A finished job redirects to the calibration.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the calibration or job.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = _job(slug, pk)
     if (made := _result(found)) is not None:
         return redirect(made)
@@ -170,7 +215,22 @@ def job(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @require_GET
 @fragment
 def job_progress(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """The progress of a job, which the page polls until the job ends."""
+    """The progress of a job, which the page polls until the job ends.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the calibration or job.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = _job(slug, pk)
     response = render(request, "calibrations/progress.html", {"job": found, "fleet": found.fleet})
     if (made := _result(found)) is not None:

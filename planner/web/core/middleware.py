@@ -142,7 +142,24 @@ class FleetDoorMiddleware:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        """Refuse a fleet that the user may not see. The view redirects anonymous users to sign in."""
+        """Refuse a fleet that the user may not see. The view redirects anonymous users to sign in.
+
+        Parameters
+        ----------
+        request
+            The request.
+        view
+            The view.
+        args
+            Positional values of the address.
+        kwargs
+            Named values of the address.
+
+        Raises
+        ------
+        Http404
+            When the row does not exist or is not visible.
+        """
         slug = kwargs.get("slug")
         if slug is None or request.path.startswith("/api/") or not request.user.is_authenticated:
             return

@@ -14,7 +14,21 @@ class BoundedUploadHandler(FileUploadHandler):
     def handle_raw_input(
         self, input_data: Any, META: Any, content_length: int, boundary: Any, encoding: Any = None
     ) -> None:
-        """Mark an upload whose declared length is too large."""
+        """Mark an upload whose declared length is too large.
+
+        Parameters
+        ----------
+        input_data
+            The body.
+        META
+            Headers of the request.
+        content_length
+            Declared length of the body.
+        boundary
+            Boundary of the parts.
+        encoding
+            Encoding of the body.
+        """
         self.received = 0
         self.refuse = content_length > settings.UPLOAD_MAX_BYTES + 1_000_000
 

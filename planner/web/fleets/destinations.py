@@ -50,7 +50,22 @@ def add(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @needs(rights.MANAGE)
 def speed(request: HttpRequest, slug: str, index: int) -> HttpResponse:
-    """Change the speed of a destination."""
+    """Change the speed of a destination.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    index
+        Index of the destination in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_fleet(slug)
     row = get_object_or_404(Destination, fleet=found, index=index)
     form = SpeedForm(request.POST or None, initial={"weight": row.weight, "expected_version": row.version})
@@ -79,7 +94,22 @@ def speed(request: HttpRequest, slug: str, index: int) -> HttpResponse:
 
 @action
 def state(request: HttpRequest, slug: str, index: int) -> HttpResponse:
-    """Mark a destination up, draining or down."""
+    """Mark a destination up, draining or down.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    index
+        Index of the destination in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = get_object_or_404(Destination, fleet__slug=slug, index=index)
 
     def call() -> str:

@@ -26,7 +26,22 @@ from planner.web.reviews.views import JUDGED, address
 @action
 @needs(rights.PLAN)
 def evaluate(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Evaluate the checklist again on the current evidence."""
+    """Evaluate the checklist again on the current evidence.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -41,7 +56,24 @@ def evaluate(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 @require_GET
 @login_required
 def evidence(request: HttpRequest, slug: str, number: int, pk: int) -> HttpResponse:
-    """The stored evidence of an evaluation. A banner says whether it is up to date."""
+    """The stored evidence of an evaluation. A banner says whether it is up to date.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
     rows = GateEvaluation.objects.select_related("plan__fleet", "created_by").prefetch_related("items")
     evaluation = get_object_or_404(rows, plan=found, pk=pk)

@@ -28,7 +28,22 @@ def jobs_panel(request: HttpRequest, slug: str) -> HttpResponse:
 
 @action
 def cancel_job(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Cancel a job of a fleet."""
+    """Cancel a job of a fleet.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = get_object_or_404(Job, fleet__slug=slug, pk=pk)
 
     def call() -> str:

@@ -68,7 +68,22 @@ def _order(request: HttpRequest, fleet: Fleet, data: dict[str, Any]) -> str:
 @require_GET
 @login_required
 def plan(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """The page of a plan."""
+    """The page of a plan.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
     return _page(request, found, ReplayForm(plan=found))
 
@@ -99,7 +114,22 @@ def _may(user: Any, found: Plan) -> dict[str, bool]:
 @require_GET
 @fragment
 def plan_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Progress of the job of a plan. When the job ends or the state of the plan changes, the page reloads."""
+    """Progress of the job of a plan. When the job ends or the state of the plan changes, the page reloads.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     shown = progress(get_object_or_404(Plan.objects.select_related("fleet"), fleet__slug=slug, number=number))
     response = render(request, "plans/progress.html", {**vars(shown), "fleet": shown.plan.fleet})
     state = shown.plan.state
@@ -110,7 +140,22 @@ def plan_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def retire(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Archive a plan."""
+    """Archive a plan.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:

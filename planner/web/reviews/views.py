@@ -66,7 +66,22 @@ def may_review(user: Any, found: Plan, evaluation: GateEvaluation | None) -> dic
 
 @action
 def submit(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Submit for review."""
+    """Submit for review.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -78,7 +93,22 @@ def submit(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def withdraw(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Withdraw a plan from review."""
+    """Withdraw a plan from review.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -90,7 +120,22 @@ def withdraw(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def approve(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Approve a plan on the evidence whose digest the page showed."""
+    """Approve a plan on the evidence whose digest the page showed.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -111,7 +156,22 @@ def approve(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def reject(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Reject with a reason."""
+    """Reject with a reason.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -128,7 +188,24 @@ def reject(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def withdraw_approval(request: HttpRequest, slug: str, number: int, pk: int) -> HttpResponse:
-    """Withdraw an approval of the user."""
+    """Withdraw an approval of the user.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
     row = get_object_or_404(Approval, plan=found, pk=pk)
 
@@ -141,7 +218,22 @@ def withdraw_approval(request: HttpRequest, slug: str, number: int, pk: int) -> 
 
 @action
 def comment(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Comment on a plan."""
+    """Comment on a plan.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -153,7 +245,22 @@ def comment(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def request_waiver(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Request a waiver until the end of a day in UTC."""
+    """Request a waiver until the end of a day in UTC.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -184,7 +291,24 @@ def _waiver(slug: str, number: int, pk: int) -> Waiver:
 
 @action
 def grant_waiver(request: HttpRequest, slug: str, number: int, pk: int) -> HttpResponse:
-    """Grant a waiver."""
+    """Grant a waiver.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     row = _waiver(slug, number, pk)
 
     def call() -> str:
@@ -196,7 +320,24 @@ def grant_waiver(request: HttpRequest, slug: str, number: int, pk: int) -> HttpR
 
 @action
 def end_waiver(request: HttpRequest, slug: str, number: int, pk: int) -> HttpResponse:
-    """Refuse a requested waiver, or revoke a granted one."""
+    """Refuse a requested waiver, or revoke a granted one.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     row = _waiver(slug, number, pk)
 
     def call() -> str:

@@ -54,7 +54,22 @@ def rollouts_of(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 @login_required
 def rollout(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """The page of a rollout: steps, holds and analyses."""
+    """The page of a rollout: steps, holds and analyses.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = get_object_or_404(rollouts_with_state(), fleet__slug=slug, pk=pk)
     # The header needs all fields of the fleet; the page needs the tables of both plans.
     return fleet_render(request, "rollouts/rollout.html", find_fleet(slug), rollout_page(found))
@@ -62,7 +77,22 @@ def rollout(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @action
 def start_canary(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Start the canary of a plan, now or at a time."""
+    """Start the canary of a plan, now or at a time.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -81,19 +111,64 @@ def start_canary(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def advance(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Advance a canary to its next weight, or make it active."""
+    """Advance a canary to its next weight, or make it active.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     return _move(request, slug, pk, advance_rollout, _where)
 
 
 @action
 def promote(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Promote a canary before its last step."""
+    """Promote a canary before its last step.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     return _move(request, slug, pk, promote_rollout, _where, reason=lambda: text(request, "reason"))
 
 
 @action
 def pause(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Pause a canary."""
+    """Pause a canary.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
 
     def message(row: Rollout) -> str:
         return f"The canary of {row.plan} is paused. It keeps {keys_share(row.weight)} of keys until it is resumed."
@@ -103,13 +178,43 @@ def pause(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @action
 def resume(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Resume a paused canary."""
+    """Resume a paused canary.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     return _move(request, slug, pk, resume_rollout, lambda row: f"The canary of {row.plan} is resumed.")
 
 
 @action
 def abort(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Abort a canary, or cancel a scheduled rollout."""
+    """Abort a canary, or cancel a scheduled rollout.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
 
     def message(row: Rollout) -> str:
         if row.step_started_at is None:
@@ -121,7 +226,22 @@ def abort(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 @action
 def reschedule(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Change the start time of a scheduled canary."""
+    """Change the start time of a scheduled canary.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
 
     def message(row: Rollout) -> str:
         assert row.scheduled_for is not None  # it was just set
@@ -162,7 +282,22 @@ def freeze(request: HttpRequest, slug: str) -> HttpResponse:
 
 @action
 def lift(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Lift a freeze of the fleet, or of all."""
+    """Lift a freeze of the fleet, or of all.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     fleet = find_fleet(slug)
     theirs = Freeze.objects.select_related("fleet").filter(Q(fleet=fleet) | Q(fleet=None))
     found = get_object_or_404(theirs, pk=pk)

@@ -57,7 +57,22 @@ def _import(request: HttpRequest, fleet: Any, data: dict[str, Any]) -> str:
 @require_GET
 @login_required
 def workload(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Figures, notices and provenance of a workload."""
+    """Figures, notices and provenance of a workload.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     related = ("fleet__serving_profile", "rates", "trace", "created_by")
     found = get_object_or_404(Workload.objects.select_related(*related), fleet__slug=slug, pk=pk)
     page = workload_page(found)
