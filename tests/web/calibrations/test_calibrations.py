@@ -265,7 +265,7 @@ def test_the_chart_has_a_line_for_each_quantile_the_bound_and_the_knee(theme: st
     assert [(line["name"], len(line["x"])) for line in figure["data"]] == [("p50", 5), ("p99", 5)]
     layout = figure["layout"]
     assert [(s["type"], s["x0"], s["y0"]) for s in layout["shapes"]] == [("line", 0, 1.5), ("line", 3.0, 0)]
-    assert [a["text"] for a in layout["annotations"]] == ["1.5 s", "<b>q_cap 3/s</b>"]
+    assert [a["text"] for a in layout["annotations"]] == ["1.5 s", "<b>q_cap 3 requests/s</b>"]
     low, high = layout["yaxis"]["range"]
     assert low < math.log10(0.1) < layout["annotations"][0]["y"] < math.log10(5.0) < high
     json.dumps(figure, allow_nan=False)

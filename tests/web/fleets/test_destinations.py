@@ -45,11 +45,11 @@ def test_every_wrong_line_is_named(sign_in, cast: Cast, fleet: Fleet) -> None:
         "Line 5: '0' is not a speed from 0.01 to 100.",
         "Line 6: 'nan' is not a speed from 0.01 to 100.",
         "Line 7: '1e9' is not a speed from 0.01 to 100.",
-        "Line 9: the name 'a' stands on line 1 too.",
+        "Line 9: the name 'a' is also on line 1; names must be unique.",
         "Line 10: 'inf' is not a speed from 0.01 to 100.",
         "Line 11: write a name and a URL, separated by a space; a speed may follow.",
         "Line 12: 'http://j:0' is not an http or https URL.",
-        "And 2 more lines.",
+        "2 more lines have errors.",
     ]
     assert fleet.destinations.count() == 4
 
@@ -93,7 +93,7 @@ def test_a_speed_is_set_and_shown_where_it_is_not_one(sign_in, cast: Cast, fleet
     assert page.content.decode().count("speed ×") == 1
     assert "speed ×2<" in sign_in(cast.vera).get(reverse("fleet", args=[fleet.slug])).content.decode()
     page = root.post(address, {"weight": "2", "expected_version": "2"}, follow=True)
-    assert texts(page) == ["The speed of d1 is 2 already; nothing changed."]
+    assert texts(page) == ["The speed of d1 is already 2. Nothing changed."]
     page = root.post(address, {"weight": "3", "expected_version": "1"})
     assert page.status_code == 412
     assert fleet.destinations.get(index=1).weight == 2

@@ -42,7 +42,7 @@ def test_a_hundred_are_shown_at_a_time_and_links_lead_through_all(look) -> None:
     seen = list(names)
     assert (len(names), names[0]) == (100, "d0")
     assert "1 to 100 of 250." in panel
-    while link := re.search(r'href="\?destination=&amp;from=(\d+)#destinations">After', panel):
+    while link := re.search(r'href="\?destination=&amp;from=(\d+)#destinations">Next', panel):
         names, panel = look(**{"from": link[1]})
         assert len(names) <= 100
         seen += names

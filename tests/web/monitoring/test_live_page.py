@@ -54,7 +54,7 @@ def test_minutes_routers_and_verdicts_are_read_without_javascript(client, cast, 
     assert "1.00%" in text  # failed
     assert "router-1" in text
     assert "reporting" in text
-    assert "Flat-LB is live: it has no validated range to leave." in text
+    assert "Flat-LB is live. No limits apply." in text
     assert "simulated" not in text.split("<main")[1]
 
 

@@ -117,7 +117,7 @@ def test_a_planner_runs_the_study_and_reads_its_grid(sign_in, cast: Cast, fleet:
     assert "Run study" in client.get(address(plan)).content.decode()
     assert "Run study" not in look()[1]
     page = client.post(address(plan, "study-order"), follow=True)
-    assert texts(page) == [f"The study of {plan} is ordered; it runs as soon as a worker is free."]
+    assert texts(page) == [f"The study of {plan} is ordered. It starts when a worker is free."]
     body = page.content.decode()
     assert 'id="study-progress"' in body
     assert "Run study" not in body

@@ -72,7 +72,7 @@ def test_a_switch_needs_both_the_plan_and_the_time(ada, cast, fleet, plan, page)
     older = make.built_plan(cast, fleet)
     answer = ada.post(page + "replays/", {**LADDER, "switch_from": str(older.number)})
     assert answer.status_code == 400
-    assert "A switch needs both" in answer.content.decode()
+    assert "A switch needs the plan before the switch and its time" in answer.content.decode()
 
 
 def test_the_only_plan_of_a_fleet_has_no_choice_of_other_plans(ada, page):
@@ -96,4 +96,4 @@ def test_the_page_shows_the_progress_and_the_remaining_time_of_a_replay(ada, cas
     ReplayCell.objects.filter(replay=row, state="succeeded").update(started_at=begun)
     shown = ada.get(address).content.decode()
     assert "1 of 6 cells" in shown
-    assert "30 s elapsed, about 150 s left" in shown
+    assert "30 s elapsed, about 2.5 min remaining" in shown

@@ -63,7 +63,7 @@ def test_a_left_censored_policy_is_an_open_marker_below_the_lowest_load_with_its
     line = drawn_capacity(figure, "Flat-LB")
     assert line["marker"]["symbol"] == ["square-open"]
     assert line["x"][0] < LOADS[0]
-    assert line["text"] == ["\u00a0Flat-LB &lt;30\u00a0"]  # Plotly reads its text as HTML
+    assert line["text"] == ["\u00a0Flat-LB &lt; 30\u00a0"]  # Plotly reads its text as HTML
     low, high = figure["layout"]["xaxis"]["range"]
     assert low < line["x"][0] < high
 
@@ -74,7 +74,7 @@ def test_a_right_censored_policy_is_an_arrow_beyond_the_highest_load() -> None:
     assert (line["x"], line["marker"]["symbol"], line["text"]) == (
         [90.0],
         ["circle"],
-        ["\u00a0CacheRoute &gt;=90\u00a0"],
+        ["\u00a0CacheRoute ≥ 90\u00a0"],
     )
     (arrow,) = arrows(figure)
     assert arrow["ax"] == 90.0 < arrow["x"] < figure["layout"]["xaxis"]["range"][1]
@@ -99,7 +99,7 @@ def test_seeds_that_are_censored_differently_span_both_ends() -> None:
     assert line["marker"]["symbol"] == ["square-open", "square"]
     assert line["x"][0] < LOADS[0]
     assert line["x"][1] == 60.0
-    assert [text for text in line["text"] if text] == ["\u00a0Flat-LB &lt;30 to 60\u00a0"]
+    assert [text for text in line["text"] if text] == ["\u00a0Flat-LB &lt; 30 to 60\u00a0"]
 
 
 @pytest.mark.parametrize("loads", [[5.0], [2.0, 500.0], [90.0, 100.0]])
@@ -162,8 +162,8 @@ def test_the_chain_shows_the_loss_of_each_step() -> None:
     assert [n.split("</b>")[0] for n in notes] == [
         "<b>Available 85.0%", "<b>Planned 60.0%", "<b>CacheRoute 55.0%", "<b>Flat-LB 20.0%",
     ]  # fmt: skip
-    assert "−25.0 points: keys without a slot" in notes[1]
-    assert "−5.0 points in serving" in notes[2]
+    assert "−25.0 points: keys without a warm slot" in notes[1]
+    assert "−5.0 points during serving" in notes[2]
     assert "−35.0 points" in notes[3]
     assert figures.chain_height(figure) > 4 * 30
 
@@ -171,7 +171,7 @@ def test_the_chain_shows_the_loss_of_each_step() -> None:
 def test_hits_beyond_the_plan_are_a_gain() -> None:
     figure = figures.chain(chart(chained((0.85, 0.6, 0.7), 0.2)), "dark", 60.0)
     assert figure is not None
-    assert "+10.0 points in serving" in figure["layout"]["annotations"][2]["text"]
+    assert "+10.0 points during serving" in figure["layout"]["annotations"][2]["text"]
 
 
 def test_an_old_verdict_and_a_load_that_was_not_run_have_no_chain() -> None:

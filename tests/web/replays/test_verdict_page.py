@@ -67,8 +67,8 @@ def test_a_replay_whose_lowest_load_fails_is_left_censored_in_text_table_and_cha
     assert set(replay.verdict["capacity"].values()) == {"<200"}
     client = sign_in(cast.vera)
     page = page_of(client, plan)
-    assert "it serves &lt; 200 requests/s where Flat-LB serves &lt; 200" in page.body
-    assert "CacheRoute, Flat-LB, Sticky: not even 200 requests/s" in page.body
+    assert "it serves < 200 requests/s where Flat-LB serves < 200" in page.body
+    assert "CacheRoute, Flat-LB, Sticky: the SLO is missed at 200 requests/s" in page.body
     assert [row.text for row in page.context["ladder"].rows] == ["<200"] * 3
     figure = draw(client, plan, ".p99.figure.")["p99"]["figure"]
     drawn = {line["name"]: line for line in figure["data"] if line.get("yaxis") == "y2"}
@@ -76,7 +76,7 @@ def test_a_replay_whose_lowest_load_fails_is_left_censored_in_text_table_and_cha
     for line in drawn.values():
         assert line["x"][0] < 200
         assert line["marker"]["symbol"][0].endswith("-open")
-        assert "&lt;200" in line["text"][0]
+        assert "&lt; 200" in line["text"][0]
 
 
 def test_tenants_are_shown_with_jain_and_the_worst_ratio(sign_in, cast: Cast, fleet: Fleet) -> None:

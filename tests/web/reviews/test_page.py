@@ -44,7 +44,7 @@ def test_a_waiver_is_requested_granted_and_revoked_by_forms_and_shown_in_red(sig
     page = send(ada, "waiver-request", plan, **form, expires_on="soon")
     assert "write the last day of the waiver" in page.content.decode()
     page = send(ada, "waiver-request", plan, **form, expires_on=day)
-    assert "A waiver of loss-bounded is asked for" in page.content.decode()
+    assert "The waiver of loss-bounded is requested" in page.content.decode()
     row = Waiver.objects.get()
     grant = reverse("waiver-grant", args=[plan.fleet.slug, plan.number, row.pk])
     assert grant not in page_of(ada, plan)
@@ -52,7 +52,7 @@ def test_a_waiver_is_requested_granted_and_revoked_by_forms_and_shown_in_red(sig
     assert "is granted" in grace.post(grant, follow=True).content.decode()
     page = send(ada, "plan-evaluate", plan)
     body = page.content.decode()
-    assert "The checklist was evaluated: it passes with what is waived." in body
+    assert "The checklist was evaluated: it passes with waivers." in body
     assert "passes with waivers" in body
     assert "Not passed: check 2 (fail, waived)." in body
     assert "racks on Friday" in body
@@ -84,8 +84,8 @@ def test_an_approver_withdraws_by_form_and_the_plan_says_why_it_cannot_be_deploy
     assert "Withdraw my approval" not in page_of(sign_in(cast.hopper), plan)
     body = send(grace, "approval-withdraw", plan, approval.pk, reason="too early").content.decode()
     assert "is withdrawn. It no longer counts" in body
-    assert "It cannot be deployed: grace withdrew the approval (too early): 0 of 1 stand" in body
-    assert "0 of 1 approval stand" in body
+    assert "Not deployable: grace withdrew the approval (too early): 0 of 1 stand" in body
+    assert "0 of 1 approval valid" in body
 
 
 def test_an_approval_by_a_second_account_of_the_same_address_is_shown_in_red(sign_in, cast: Cast, fleet) -> None:

@@ -93,7 +93,7 @@ def test_all_actions_on_a_canary_by_forms(sign_in, cast: Cast, canary: Rollout) 
     make.pass_step(make.watched(canary, 301))
     assert texts(send(client, "advance", canary)) == ["Plan 1 is in canary with 50% of keys."]
     make.pass_step(canary)
-    assert texts(send(client, "promote", canary, reason=""))[0].startswith("Reason: say why")
+    assert texts(send(client, "promote", canary, reason=""))[0].startswith("Reason: ")
     page = send(client, "promote", canary, reason="the fix cannot wait")
     assert texts(page) == ["Plan 1 is active: it routes all keys of Stepped."]
     assert "roll back to an earlier plan, or fall back" in texts(send(client, "abort", canary))[0]
@@ -115,7 +115,7 @@ def test_a_start_is_scheduled_moved_and_cancelled_by_forms(sign_in, cast: Cast, 
     assert "Scheduled start" in plan_page
     assert "Blast radius" in plan_page
     assert "Scheduled for: " in texts(client.post(start, {"scheduled_for": "soon"}, follow=True))[0]
-    assert "that is past" in texts(client.post(start, {"scheduled_for": "2001-01-01T00:00"}, follow=True))[0]
+    assert "in the past" in texts(client.post(start, {"scheduled_for": "2001-01-01T00:00"}, follow=True))[0]
     at = (timezone.now() + dt.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M")
     page = client.post(start, {"scheduled_for": at}, follow=True)
     assert at.replace("T", " ") in texts(page)[0]
@@ -124,7 +124,7 @@ def test_a_start_is_scheduled_moved_and_cancelled_by_forms(sign_in, cast: Cast, 
     assert "write a time" in texts(send(client, "reschedule", rollout, scheduled_for=""))[0]
     later = (timezone.now() + dt.timedelta(days=2)).strftime("%Y-%m-%dT%H:%M")
     assert later.replace("T", " ") in texts(send(client, "reschedule", rollout, scheduled_for=later))[0]
-    assert texts(send(client, "abort", rollout)) == ["The canary of Plan 1 is called off."]
+    assert texts(send(client, "abort", rollout)) == ["The scheduled canary of Plan 1 is cancelled."]
 
 
 def test_rolling_back_by_the_form(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -134,8 +134,10 @@ def test_rolling_back_by_the_form(sign_in, cast: Cast, fleet: Fleet) -> None:
     page = client.get(address)
     assert [plan.pk for plan in page.context["retained"]] == [first.pk]
     back = reverse("roll-back", args=[fleet.slug])
-    assert texts(client.post(back, {"plan": "x", "reason": "p99 up"}, follow=True)) == ["Plan: choose one of the plans"]
-    assert texts(client.post(back, {"plan": first.number}, follow=True))[0].startswith("Reason: say why")
+    assert texts(client.post(back, {"plan": "x", "reason": "p99 up"}, follow=True)) == [
+        "Plan: choose a plan of the list"
+    ]
+    assert texts(client.post(back, {"plan": first.number}, follow=True))[0].startswith("Reason: ")
     page = client.post(back, {"plan": first.number, "reason": "p99 up"}, follow=True)
     assert texts(page)[0].startswith("Rolled back: Plan 1 routes all keys of Alpha")
     assert [plan.pk for plan in page.context["retained"]] == [second.pk]
@@ -147,7 +149,7 @@ def test_rolling_back_by_the_form(sign_in, cast: Cast, fleet: Fleet) -> None:
 def test_freezes_are_set_seen_everywhere_and_lifted_by_forms(sign_in, cast: Cast, fleet: Fleet) -> None:
     linus, root = sign_in(cast.linus), sign_in(cast.root)
     freeze = reverse("freeze", args=[fleet.slug])
-    assert texts(linus.post(freeze, {"scope": "fleet"}, follow=True))[0].startswith("Reason: say why")
+    assert texts(linus.post(freeze, {"scope": "fleet"}, follow=True))[0].startswith("Reason: ")
     assert linus.post(freeze, {"scope": "all", "reason": "holidays"}).status_code == 403
     page = linus.post(freeze, {"scope": "fleet", "reason": "holidays"}, follow=True).content.decode()
     assert "Freeze all fleets" not in page
