@@ -17,7 +17,7 @@ API = "/api/v1"
 NOUNS = [
     "fleets", "destinations", "workloads", "calibrations", "plans", "replays", "gates", "approvals", "rollouts",
     "waivers", "freezes", "telemetry", "drift-checks", "jobs", "audit-events", "tokens", "policy-versions",
-    "emergencies", "webhooks", "webhook-deliveries", "audit-checkpoints",
+    "break-glass", "webhooks", "webhook-deliveries", "audit-checkpoints",
 ]  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def test_a_token_of_one_fleet_sees_that_fleet_only(clients, cast, fleet, other_f
         for pk in every - mine:
             where = Fleet.objects.get(pk=pk).slug if noun == "fleets" else pk
             assert token.get(f"{API}/{noun}/{where}/").status_code == 404
-    assert filled == 14  # all that a fleet has but waivers, freezes, emergencies and webhooks
+    assert filled == 14  # all that a fleet has but waivers, freezes, break-glass and webhooks
 
 
 def test_a_token_of_one_fleet_names_no_other(clients, cast, fleet, other_fleet, problem):

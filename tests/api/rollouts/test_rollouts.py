@@ -282,7 +282,7 @@ def test_the_blast_radius_is_read_before_the_approval(clients, cast, fleet, prob
     problem(clients.vera.get(f"{API}/plans/0/blast-radius/"), 404, "not-found")
 
 
-# --- emergencies ----------------------------------------------------------------------------------------------
+# --- break-glass ----------------------------------------------------------------------------------------------
 def test_a_token_does_not_have_the_break_glass_of_its_owner(clients, problem, cast, stepped, plan, canary):
     """Break-glass is for people: their program neither gains the right by it nor passes what holds a canary."""
     for person in (cast.ada, cast.linus):
