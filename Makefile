@@ -10,13 +10,16 @@ BOOTSTRAP = exec "$$($(NEW_ENOUGH))" cacheroute_web/run/bootstrap.py
 VENV = $(or $(CACHEROUTE_VENV),.venv)
 
 .DEFAULT_GOAL := help
-.PHONY: help run manage test nightly lint types check bench clean
+.PHONY: help run dev manage test nightly lint types check bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1 - /p' Makefile
 
 run: ## start everything; the last line is the address (Ctrl-C stops it)
 	@$(BOOTSTRAP) embedded cacheroute_web.run
+
+dev: ## make run for developers: DEBUG, and a restart of the services when a Python file changes
+	@CACHEROUTE_ENV=dev $(BOOTSTRAP) dev cacheroute_web.run
 
 test: ## run every test on embedded servers (ARGS="-k something" narrows it)
 	@$(BOOTSTRAP) test pytest -n auto $(ARGS)

@@ -17,11 +17,12 @@ from planner.digests import kernel_cache
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
-# run: `make run` on a laptop; test: the test suite; production: behind TLS, secrets required.
+# run: `make run` on a laptop; dev: `make dev`, as run with DEBUG; test: the test suite; production: behind TLS,
+# secrets required.
 ENVIRONMENT = env.str("CACHEROUTE_ENV", default="production")
 HOME = Path(env.str("CACHEROUTE_HOME", default=str(BASE_DIR / "var")))
 SECRET_KEY = env.str("CACHEROUTE_SECRET_KEY")
-DEBUG = False
+DEBUG = ENVIRONMENT == "dev"
 ALLOWED_HOSTS = env.list("CACHEROUTE_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 # Test clients address the WSGI application as "testserver".
 if ENVIRONMENT == "test":
@@ -74,12 +75,15 @@ MIDDLEWARE = [
 ROOT_URLCONF = "cacheroute_web.urls"
 WSGI_APPLICATION = "cacheroute_web.wsgi.application"
 
+# Without the cache of templates, so that a changed template shows with the next request.
+_LOADERS = ["django.template.loaders.filesystem.Loader", "django.template.loaders.app_directories.Loader"]
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,
+        "APP_DIRS": not DEBUG,
         "OPTIONS": {
+            **({"loaders": _LOADERS} if DEBUG else {}),
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",

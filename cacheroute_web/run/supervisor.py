@@ -27,6 +27,7 @@ from types import FrameType
 from cacheroute_web.embedded import EmbeddedError, Postgres, Valkey
 from cacheroute_web.embedded.common import guarded, tail
 from cacheroute_web.run.children import Child, reclaim, record
+from cacheroute_web.run.reloading import Sources
 from cacheroute_web.run.state import CHECKOUT, Refused, State, environment
 
 __all__ = ["Supervisor", "main"]
@@ -101,6 +102,7 @@ class Supervisor:
         self._recorded: list[int] = []
         self._groups = state.home / "run" / "groups.json"
         self._worker_ready = state.home / "run" / "worker.ready"
+        self._sources = Sources(CHECKOUT) if self.env.get("CACHEROUTE_ENV") == "dev" else None
 
     def run(self) -> None:
         """Start everything, announce the URL, watch until a signal comes (``Stopped``)."""
@@ -312,7 +314,23 @@ class Supervisor:
         for child in self.children.values():
             if news := child.watch():
                 say(news)
+        if self._sources is not None and (changed := self._sources.changed()):
+            self._reload(changed)
         self._record()
+
+    def _reload(self, changed: str) -> None:
+        """Restart every service that has loaded the code; the port stays open, so requests wait for the new one."""
+        say(f"{changed} changed; restarting {', '.join(self.children)}")
+        asked = time.monotonic()
+        for child in self.children.values():
+            child.ask_to_stop()
+        # Kernels of another source have another cache.
+        kernels = {name: environment(self.state.home)[name] for name in {"NUMBA_CACHE_DIR"} - os.environ.keys()}
+        for child in self.children.values():
+            child.env |= kernels
+            if child.process is not None:
+                child.finish(asked)
+                child.start()
 
     def stop(self) -> None:
         """Stop every child in order; afterwards nothing of ours runs and the folder is free."""

@@ -161,6 +161,18 @@ def test_what_dies_is_started_again(home: Path, start: Start) -> None:
     assert processes_of(home) == set()
 
 
+def test_a_changed_file_restarts_the_services_of_make_dev_and_keeps_the_port(home: Path, start: Start) -> None:
+    running = start(home, CACHEROUTE_ENV="dev")
+    words = ("gunicorn", "worker --queues celery", "worker --queues watch", "celery -A cacheroute_web beat")
+    assert eventually(lambda: all(running.child(each) for each in words))
+    before = {each: running.child(each) for each in words}
+    os.utime(CHECKOUT / "dashboards" / "__init__.py")  # an empty file
+    assert eventually(lambda: all(running.child(each) not in (0, before[each]) for each in words))
+    assert running.page("count/").isdigit()
+    assert running.end(signal.SIGTERM)[0] == 0
+    assert processes_of(home) == set()
+
+
 def test_nothing_outlives_a_supervisor_killed_by_9(home: Path, start: Start) -> None:
     running = start(home)
     assert running.child("worker --queues celery")
