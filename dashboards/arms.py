@@ -1,4 +1,4 @@
-"""Figures of the arms of a fleet over time, as plain Plotly dicts; what the table changed and what was validated."""
+"""Figures of the arms of a fleet over time, as plain Plotly dicts, with table changes and validated limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Figure = dict[str, Any]
 
 
 class ArmLook(NamedTuple):
-    """Colour on light and on dark ground, line and marker: colour never tells alone."""
+    """Colour on light and dark ground, dash and marker. Colour is never the only difference."""
 
     light: str
     dark: str
@@ -37,7 +37,7 @@ def hit_rate(data: dict[str, Any], theme: str) -> Figure:
 
 
 def p99(data: dict[str, Any], theme: str) -> Figure:
-    """p99 of each arm with its 95% interval, and the limit that was validated."""
+    """p99 latency of each arm with its 95% interval, and the validated limit."""
     layout = _layout(data, theme, "p99 latency, s")
     lines = _lines(data, theme, lambda r: r["p99"] and r["p99"]["value"], "%{y:.3~g} s")
     for line in lines:
@@ -48,7 +48,7 @@ def p99(data: dict[str, Any], theme: str) -> Figure:
             "array": [_gap(p["high"], p["value"]) for p in found],
             "arrayminus": [_gap(p["value"], p["low"]) for p in found],
         }  # fmt: skip
-    _limit(layout, data, "p99_limit_s", theme, "validated up to {:g} s")
+    _limit(layout, data, "p99_limit_s", theme, "validated: ≤ {:g} s")
     layout["yaxis"]["rangemode"] = "tozero"
     return {"data": lines, "layout": layout}
 
@@ -58,28 +58,30 @@ def errors(data: dict[str, Any], theme: str) -> Figure:
     layout = _layout(data, theme, "failed requests, %")
     lines = _lines(data, theme, lambda r: _times(r["error_rate"], 100), "%{y:.3~g}%")
     limit = (data["envelope"] or {}).get("max_error_rate")
-    _limit(layout, {"envelope": {"limit": 100 * limit}} if limit is not None else data, "limit", theme, "up to {:g}%")
+    _limit(
+        layout, {"envelope": {"limit": 100 * limit}} if limit is not None else data, "limit", theme, "limit: ≤ {:g}%"
+    )
     top = max([y for line in lines for y in line["y"] if y is not None] + [1.2 * 100 * (limit or 0.01)])
     layout["yaxis"]["range"] = [-0.03 * top, 1.1 * top]
     return {"data": lines, "layout": layout}
 
 
 def imbalance(data: dict[str, Any], theme: str) -> Figure:
-    """Max/mean of requests over the destinations that are up, both arms together."""
-    layout = _layout(data, theme, "max/mean")
+    """Max/mean of requests over the destinations that are up, for both arms together."""
+    layout = _layout(data, theme, "max/mean of requests")
     lines = _lines(data, theme, lambda r: r["imbalance"], "%{y:.3f}", ("fleet",))
     limit = (data["envelope"] or {}).get("max_imbalance")
-    _limit(layout, data, "max_imbalance", theme, "validated up to {:.3g}")
+    _limit(layout, data, "max_imbalance", theme, "validated: ≤ {:.3g}")
     top = max([y for line in lines for y in line["y"] if y is not None] + [limit or 1.1])
     layout["yaxis"]["range"] = [0.97, 1 + 1.12 * (top - 1)]
     return {"data": lines, "layout": layout}
 
 
 def load(data: dict[str, Any], theme: str) -> Figure:
-    """Requests/s of each arm and of the fleet, and the range of loads that was validated."""
-    layout = _layout(data, theme, "requests/s")
-    lines = _lines(data, theme, lambda r: r["rps"], "%{y:.4~g}/s", ("incumbent", "canary", "fleet"))
-    _limit(layout, data, "load_high_rps", theme, "validated up to {:g}")
+    """Requests/s of each arm and of the fleet, and the highest validated load."""
+    layout = _layout(data, theme, "load, requests/s")
+    lines = _lines(data, theme, lambda r: r["rps"], "%{y:.4~g} requests/s", ("incumbent", "canary", "fleet"))
+    _limit(layout, data, "load_high_rps", theme, "validated: ≤ {:g} requests/s")
     layout["yaxis"]["rangemode"] = "tozero"
     return {"data": lines, "layout": layout}
 
@@ -117,9 +119,9 @@ def _plans(row: dict[str, Any]) -> str:
 
 
 def _layout(data: dict[str, Any], theme: str, y_title: str) -> Figure:
-    """A common axis of time, with a line wherever the published table changed."""
+    """A layout with a time axis, and a line at each change of the published table."""
     layout = frame(theme, x_title="time, UTC", y_title=y_title)
-    # The whole hour, or as much of it as there is, and at least ten minutes.
+    # The last hour, or the part with data, but at least ten minutes.
     first = min((row["minute"] for row in data["rows"]), default=data["since"])
     since = max(data["since"], min(first - dt.timedelta(minutes=1), data["until"] - dt.timedelta(minutes=10)))
     layout["xaxis"] |= {"type": "date", "range": [since.isoformat(), data["until"].isoformat()], "nticks": 6}
@@ -142,7 +144,7 @@ def _layout(data: dict[str, Any], theme: str, y_title: str) -> Figure:
 
 
 def _changes(data: dict[str, Any], since: dt.datetime) -> list[tuple[dt.datetime, int]]:
-    """Changes of the table within the axis; of many the newest, for their names would cover each other."""
+    """The newest changes of the table within the axis; more names would overlap."""
     return [(at, version) for at, version in data["changes"] if at > since][-MAX_CHANGES:]
 
 

@@ -1,4 +1,4 @@
-"""The box of a chart: a title with room for the label "simulated", a note, and the graph."""
+"""The panel of a chart: title, label "simulated", note and graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,24 @@ GRAPH: Any = {"displayModeBar": False, "responsive": True}
 
 
 def card(identifier: str, title: str, note: str, **box: Any) -> html.Section:
-    """A chart named `identifier`, in a section `identifier`-card."""
+    """The panel of a chart.
+
+    Parameters
+    ----------
+    identifier
+        Id of the graph; the section has the id `identifier`-card.
+    title
+        Heading.
+    note
+        Text below the heading.
+    **box
+        Further properties of the section.
+
+    Returns
+    -------
+    html.Section
+        The panel.
+    """
     return html.Section(
         id=f"{identifier}-card",
         className="panel chart",

@@ -1,4 +1,4 @@
-"""Loads of destinations and the chain of hit rates at one load, as plain Plotly dicts; they compute nothing new."""
+"""Figures of destination loads and of the chain of hit rates at one load, as plain Plotly dicts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,33 @@ from planner.selectors.plans.page import ChartData
 from planner.selectors.replays.policy_names import CANDIDATE, policy_name
 
 Figure = dict[str, Any]
-# Pixels of one panel of the load bars: of all of it, of its title, and of what is left free below it.
+# Pixels of one panel of the load bars, of its title, and of the gap below it.
 PANEL_HEIGHT, TITLE_HEIGHT, GAP = 115, 22, 8
-# Pixels of a whole chart of load bars beside its panels: the axis of destinations.
+# Pixels of the axis of destinations below the panels.
 AXIS_HEIGHT = 60
-# Pixels of one bar of the chain, and of the chart beside its bars.
+# Pixels of one bar of the chain, and of the other parts of the chart.
 BAR_HEIGHT, CHAIN_EDGES = 40, 70
 
 
 def load_bars(data: ChartData, theme: str, load_rps: float | None) -> Figure:
-    """Load of each destination as a multiple of the mean: as planned, and as replayed under each policy.
+    """Load of each destination as a multiple of the mean, planned and replayed under each policy.
 
-    The mean is that of the load for each unit of speed, times the destination's speed: 1 is its fair part. One panel
-    a series above the same destinations, so that thirty of them stay readable on a phone.
+    The mean is the load per unit of speed times the speed of the destination. Each series has its own panel above
+    the same destinations, so that 30 destinations stay readable on a phone.
+
+    Parameters
+    ----------
+    data
+        Data of the plan and the shown replay.
+    theme
+        `light` or `dark`.
+    load_rps
+        The replayed load in requests/s; None without a replay.
+
+    Returns
+    -------
+    Figure
+        The figure.
     """
     capacity = data.capacity
     unequal = len(set(capacity)) > 1
@@ -34,7 +48,7 @@ def load_bars(data: ChartData, theme: str, load_rps: float | None) -> Figure:
             if row is None:  # not run at this load
                 continue
             counts = list(row.requests_per_destination)
-            # The stored max/mean counts requests, as if all were equally fast.
+            # The stored max/mean ignores the speeds of destinations.
             imbalance = max(_to_mean(counts, capacity)) if unequal else row.imbalance.mean
             panels.append((policy, policy, counts, imbalance))
     top = max(max(_to_mean(values, capacity), default=1.0) for _, _, values, _ in panels)
@@ -50,7 +64,7 @@ def load_bars(data: ChartData, theme: str, load_rps: float | None) -> Figure:
             **y_axis, "domain": [max(0.0, high + title_share - step + gap_share), high],
             "range": [0, top * 1.08], "nticks": 4, "title": {"text": "× mean"},
         }  # fmt: skip
-        title = "Planned (CacheRoute)" if series == "planned" else f"Replayed, {policy_name(policy)}"
+        title = "Planned, CacheRoute" if series == "planned" else f"Replayed, {policy_name(policy)}"
         pattern = {"shape": "/"} if series == "planned" else {}
         bars.append(
             {
@@ -78,16 +92,30 @@ def load_bars(data: ChartData, theme: str, load_rps: float | None) -> Figure:
 
 
 def _to_mean(values: list[float], capacity: list[float]) -> list[float]:
-    """Each load over its destination's fair part of all of it, which is in proportion to its speed."""
+    """Each load relative to the mean load of a destination of the same speed."""
     mean = sum(values) / sum(capacity) if values else 0.0
     return [value / (mean * speed) if mean else 0.0 for value, speed in zip(values, capacity, strict=True)]
 
 
 def chain(data: ChartData, theme: str, load_rps: float | None) -> Figure | None:
-    """Hit rate that was available, planned and delivered at a load; None where the cells did not keep it.
+    """Available, planned and delivered hit rate at a load.
 
-    The steps of the candidate come first, each with what was lost to the step before; then what the other policies
-    delivered on the same arrivals, each with its difference to the candidate.
+    The bars of the candidate come first, each with the change from the bar before. The bars of the other policies
+    follow, each with the difference from the candidate on the same arrivals.
+
+    Parameters
+    ----------
+    data
+        Data of the plan and the shown replay.
+    theme
+        `light` or `dark`.
+    load_rps
+        The replayed load in requests/s; None without a replay.
+
+    Returns
+    -------
+    Figure | None
+        The figure; None if the cells have no such figures.
     """
     at = {}
     for policy in data.policies if data.verdict is not None else ():
@@ -101,12 +129,12 @@ def chain(data: ChartData, theme: str, load_rps: float | None) -> Figure | None:
         100 * mean.mean if (mean := mine.mean(name)) else None for name in ("available", "planned", "delivered")
     )
     grey, colour = "#64748b" if theme == "dark" else "#aab4c1", colour_of(CANDIDATE, theme)
-    bars = [("Available", available, grey, "", "one cache that never evicts")]
+    bars = [("Available", available, grey, "", "one cache without eviction")]
     if planned is not None:
-        bars.append(("Planned", planned, colour, "/", f"{_signed(planned - available)}: keys without a slot"))
+        bars.append(("Planned", planned, colour, "/", f"{_signed(planned - available)}: keys without a warm slot"))
     before = available if planned is None else planned
     change = delivered - before
-    bars.append((policy_name(CANDIDATE), delivered, colour, "", f"{_signed(change)} in serving"))
+    bars.append((policy_name(CANDIDATE), delivered, colour, "", f"{_signed(change)} during serving"))
     for policy in data.policies:
         if policy in at and policy != CANDIDATE:
             value = 100 * at[policy].delivered.mean
@@ -116,7 +144,7 @@ def chain(data: ChartData, theme: str, load_rps: float | None) -> Figure | None:
     layout["xaxis"]["range"] = [0, 100]
     layout["yaxis"] |= {"autorange": "reversed", "type": "category", "showticklabels": False, "ticks": ""}
     layout["margin"] |= {"l": 12, "t": 12}
-    # Words stand above their bar: beside it there is no room on a phone.
+    # Texts are above their bars, because a phone has no space beside them.
     layout["annotations"] = [
         {
             "text": f"<b>{escape(name)} {value:.1f}%</b>  {escape(note)}", "xref": "paper", "x": 0, "xanchor": "left",

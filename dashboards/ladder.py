@@ -1,4 +1,4 @@
-"""Figures against the offered load, a line a policy; capacity with its censoring below the p99."""
+"""Figures against the offered load with one line per policy, and capacities below the p99 latency."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 from dashboards.look import INK, LIMIT, colour_of, frame, look_of
 from planner.analysis.verdict import LoadFigures
+from planner.formatting import spaced_bounds
 from planner.selectors.plans.page import ChartData
 from planner.selectors.replays.policy_names import policy_name
 
 Figure = dict[str, Any]
 # Pixels of the p99 plot, of one row of capacities below it, and of the axis and the legend around both.
 PLOT_HEIGHT, ROW_HEIGHT, EDGES = 230, 24, 130
-# Pixels of the other charts, and what each policy beyond three adds: on a phone the legend has a row for each.
+# Pixels of the other charts, and of each legend row for policies beyond three on a phone.
 HEIGHT, LEGEND_ROW, LEGEND_ROWS = 320, 22, 3
-# Loads that span more than this many times the lowest stand on a logarithmic axis.
+# Ratio of highest to lowest load above which the axis is logarithmic.
 WIDE = 8.0
 
 
@@ -49,7 +50,7 @@ def _lines(data: ChartData, figure: str, theme: str, scale: float, unit: str) ->
 
 
 def _ends(loads: Sequence[float]) -> tuple[bool, float, float]:
-    """Whether the axis is logarithmic, and places outside the ladder for what lies below and above it."""
+    """Whether the axis is logarithmic, and positions below and above the tested loads."""
     low, high = loads[0], loads[-1]
     if high > WIDE * low:
         step = (high / low) ** 0.12
@@ -68,7 +69,22 @@ def _load_axis(layout: Figure, loads: Sequence[float]) -> None:
 
 
 def hit_rate(data: ChartData, theme: str, weighting: str = "hit_rate") -> Figure:
-    """Hit rate against load, with 95% intervals over seeds; by tokens (`hit_rate`) or by requests."""
+    """Hit rate against load, with 95% intervals over seeds; by tokens (`hit_rate`) or by requests.
+
+    Parameters
+    ----------
+    data
+        Data of the plan and the shown replay.
+    theme
+        `light` or `dark`.
+    weighting
+        `hit_rate` (by tokens) or `request_hit_rate`.
+
+    Returns
+    -------
+    Figure
+        The figure.
+    """
     layout = frame(theme, x_title="offered load, requests/s", y_title="hit rate, %")
     layout["yaxis"]["range"] = [0, 103]
     _load_axis(layout, data.verdict.loads_rps)
@@ -76,17 +92,32 @@ def hit_rate(data: ChartData, theme: str, weighting: str = "hit_rate") -> Figure
 
 
 def imbalance(data: ChartData, theme: str, figure: str = "imbalance") -> Figure:
-    """Max/mean over destinations against load: of requests (`imbalance`) or of busy time (`busy_imbalance`)."""
+    """Max/mean over destinations against load: of requests (`imbalance`) or of busy time (`busy_imbalance`).
+
+    Parameters
+    ----------
+    data
+        Data of the plan and the shown replay.
+    theme
+        `light` or `dark`.
+    figure
+        `imbalance` (of requests) or `busy_imbalance`.
+
+    Returns
+    -------
+    Figure
+        The figure.
+    """
     layout = frame(theme, x_title="offered load, requests/s", y_title="max/mean")
     _load_axis(layout, data.verdict.loads_rps)
     lines = _lines(data, figure, theme, 1.0, "")
     top = max((y for line in lines for y in line["y"]), default=1.0)
-    layout["yaxis"]["range"] = [0.95, max(1.1, 1 + 1.15 * (top - 1))]  # 1 is perfect balance, nothing lies below
+    layout["yaxis"]["range"] = [0.95, max(1.1, 1 + 1.15 * (top - 1))]  # 1 is perfect balance and the minimum
     return {"data": lines, "layout": layout}
 
 
 def height(data: ChartData) -> int:
-    """Pixels of a chart with a line a policy."""
+    """Pixels of a chart with one line per policy."""
     return HEIGHT + LEGEND_ROW * max(0, len(data.policies) - LEGEND_ROWS)
 
 
@@ -98,8 +129,8 @@ def p99_height(data: ChartData) -> int:
 def p99(data: ChartData, theme: str) -> Figure:
     """p99 end-to-end latency against load with the SLO as a line; below it the capacity of each policy.
 
-    The latency axis is logarithmic where it spans decades. A capacity below the ladder is an open marker left of the
-    lowest load, one at least as high as the ladder an arrow to the right; both carry their text.
+    The latency axis is logarithmic where it spans decades. A capacity below the lowest load is an open marker on the
+    left; a capacity of at least the highest load is an arrow to the right. Both have a text.
     """
     verdict = data.verdict
     lines = _lines(data, "p99_s", theme, 1.0, "s")
@@ -126,7 +157,7 @@ def p99(data: ChartData, theme: str) -> Figure:
 
 
 def _add_capacities(data: ChartData, theme: str, lines: list[dict[str, Any]], layout: Figure) -> None:
-    """A row a policy under the p99, on the same axis of loads."""
+    """Add a row per policy below the p99 latency, on the same axis of loads."""
     policies = data.policies
     rows = ROW_HEIGHT * len(policies)
     share = rows / (rows + PLOT_HEIGHT)
@@ -156,7 +187,7 @@ def _add_capacity(
     log, left, right = _ends(data.verdict.loads_rps)
     low = left if found.left else found.low
     high = found.high if found.high is not None else left
-    if low is None:  # it was not run
+    if low is None:  # not run
         return
     filled = look.marker.removesuffix("-open")
     known = not (found.left or found.right)
@@ -166,18 +197,18 @@ def _add_capacity(
     if known:
         places = [(found.mean, filled)]
     else:
-        # Seeds that disagree are a span between both; the ends say what is known of them.
+        # If seeds differ, a line connects the lowest and the highest capacity.
         places = [(low, f"{filled}-open" if found.left else filled)]
         if high != low:
             places.append((high, filled))
     sizes, label_at = [12.0] * len(places), 0 if side == "left" else len(places) - 1
     if half and (end := found.mean + (half if side == "right" else -half)) > 0:
-        # The text stands beyond the interval, at a place of its own without a marker.
+        # The text is beyond the interval, at a point without a marker.
         places.append((end, filled))
         sizes.append(0.0)
         label_at = 1
     x, symbols = zip(*places, strict=True)
-    name = policy_name(policy)
+    name, text = policy_name(policy), escape(spaced_bounds(found.text))
     lines.append(
         {
             "type": "scatter", "mode": "lines+markers+text", "x": list(x), "y": [at] * len(x), "yaxis": "y2",
@@ -187,9 +218,9 @@ def _add_capacity(
             "line": {"color": colour, "width": 2}, "textfont": {"color": INK[theme], "size": 12},
             "marker": {"symbol": list(symbols), "size": sizes, "color": colour, "opacity": 1,
                        "line": {"color": colour, "width": 0 if known else 2}},
-            "text": [f"\u00a0{name} {escape(found.text)}\u00a0" if i == label_at else "" for i in range(len(x))],
+            "text": [f"\u00a0{name} {text}\u00a0" if i == label_at else "" for i in range(len(x))],
             "textposition": f"middle {side}",
-            "hovertemplate": f"{escape(name)}: {escape(found.text)} requests/s<extra></extra>",
+            "hovertemplate": f"{escape(name)}: {text} requests/s<extra></extra>",
         }
     )  # fmt: skip
     if found.right:
@@ -203,7 +234,7 @@ def _add_capacity(
 
 
 def _above_zero(line: dict[str, Any]) -> dict[str, Any]:
-    """Lower ends of intervals that a logarithmic axis can show: never below a hundredth of the mean."""
+    """Lower ends of intervals for a logarithmic axis: at least a hundredth of the mean."""
     lower = [min(half, 0.99 * mean) for half, mean in zip(line["error_y"]["array"], line["y"], strict=True)]
     return {"symmetric": False, "arrayminus": lower}
 

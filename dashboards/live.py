@@ -1,4 +1,4 @@
-"""The charts of the live page: each arm of a fleet over the last hour, drawn anew every half minute."""
+"""The charts of the live page: each arm of a fleet over the last hour, refreshed every 30 s."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ app.layout = html.Div(
                         card(
                             "hit-rate",
                             "Hit rate",
-                            "Cached prompt tokens as a share of prompt tokens. Dotted lines: the table changed.",
+                            "Cached share of prompt tokens. Dotted lines: changes of the routing table.",
                         ),
-                        card("p99", "p99 latency", "End to end, a point a minute; bars are 95% intervals."),
-                        card("errors", "Failed requests", "Share of the requests of each arm."),
+                        card("p99", "p99 latency", "End-to-end latency per minute. Bars: 95% intervals."),
+                        card("errors", "Failed requests", "Failed share of the requests of each arm."),
                         card(
                             "imbalance",
                             "Imbalance",
-                            "Requests of the busiest destination over their mean, both arms together; 1 is perfect.",
+                            "Requests of the busiest destination over the mean, both arms. 1 is perfect balance.",
                         ),
                     ],
                 ),
                 html.Div(
                     className="charts one",
-                    children=[card("load", "Load", "Requests/s that all routers together reported.")],
+                    children=[card("load", "Load", "Requests/s reported by all routers.")],
                 ),
             ],
         ),
     ]
 )
 
-# In static/js/theme.js: the theme of the page, now and whenever it is switched.
+# Defined in static/js/theme.js: returns the theme of the page.
 app.clientside_callback(
     ClientsideFunction(namespace="console", function_name="theme"),
     Output("theme", "data"),
@@ -77,14 +77,34 @@ app.clientside_callback(
     Input("clock", "n_intervals"),
 )
 def show(pathname: str | None, theme: str | None, _round: int | None) -> tuple[Any, ...]:
-    """Every chart, from what was reported in the last hour."""
+    """All charts, from the telemetry of the last hour.
+
+    Parameters
+    ----------
+    pathname
+        Path of the page.
+    theme
+        `light` or `dark`.
+    _round
+        Count of the refresh timer.
+
+    Returns
+    -------
+    tuple[Any, ...]
+        The outputs of the callback.
+
+    Raises
+    ------
+    PreventUpdate
+        When the page has no such charts or no theme yet.
+    """
     found = PAGE.match(pathname or "")
     if found is None or theme is None:
         raise PreventUpdate
     fleet = Fleet.objects.filter(slug=found["slug"]).first()
     data = live_data(fleet) if fleet is not None else {"rows": []}
     if not data["rows"]:
-        words = "Charts appear here when routers have reported; they are drawn anew every half minute."
+        words = "No charts yet: no router telemetry in the last hour. Charts refresh every 30 s."
         return *[no_update] * (2 * len(CHARTS)), True, words
     look = "dark" if theme == "dark" else "light"
     label = "≈ simulated" if data["simulated"] else ""

@@ -1,4 +1,4 @@
-"""How charts look: one colour, one dash and one marker a policy, the same on every chart, in light and dark."""
+"""Style of charts: one colour, dash and marker per policy, the same on all charts, in light and dark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class PolicyLook(NamedTuple):
-    """Colour on light and on dark ground (3:1 against it at least), line and marker: colour never tells alone."""
+    """Colour on light and dark ground (contrast at least 3:1), dash and marker. Colour is never the only difference."""
 
     light: str
     dark: str
@@ -27,7 +27,7 @@ LOOKS: dict[str, PolicyLook] = {
     "least-outstanding": PolicyLook("#4d7c0f", "#a3e635", "longdash", "pentagon"),
     "hash": PolicyLook("#854d0e", "#facc15", "longdashdot", "bowtie"),
 }
-# Other plans of the fleet, replayed beside the candidate, take turns.
+# Styles of other plans in the replay, by plan number.
 OTHER_PLANS = (
     PolicyLook("#0369a1", "#7dd3fc", "dot", "circle-open"),
     PolicyLook("#1d4ed8", "#93c5fd", "dashdot", "circle-dot"),
@@ -41,19 +41,34 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-se
 
 
 def look_of(policy: str) -> PolicyLook:
-    """The look of a policy, or of another plan (``cacheroute@3``)."""
+    """The style of a policy, or of another plan (``cacheroute@3``)."""
     base, _, plan = policy.partition("@")
     return OTHER_PLANS[int(plan) % len(OTHER_PLANS)] if plan.isdecimal() else LOOKS.get(base, OTHER)
 
 
 def colour_of(policy: str, theme: str) -> str:
-    """Its colour on this ground."""
+    """The colour of a policy in a theme."""
     look = look_of(policy)
     return look.dark if theme == "dark" else look.light
 
 
 def frame(theme: str, *, x_title: str, y_title: str) -> dict[str, Any]:
-    """Layout that every chart shares: transparent ground, quiet grid, legend on top."""
+    """The common layout of charts: transparent ground, faint grid, legend on top.
+
+    Parameters
+    ----------
+    theme
+        `light` or `dark`.
+    x_title
+        Title of the x axis.
+    y_title
+        Title of the y axis.
+
+    Returns
+    -------
+    dict[str, Any]
+        The layout.
+    """
     axis = {
         "gridcolor": FAINT[theme],
         "linecolor": FAINT[theme],
@@ -69,7 +84,7 @@ def frame(theme: str, *, x_title: str, y_title: str) -> dict[str, Any]:
         "font": {"family": FONT, "size": 12, "color": INK[theme]},
         "legend": {
             "orientation": "h",
-            # Of the box, not of the plot: a chart is drawn once while it is narrow, where the legend takes more rows.
+            # Relative to the container: a narrow first drawing has more legend rows.
             "yref": "container",
             "x": 0,
             "y": 0.995,

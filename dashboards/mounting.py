@@ -1,7 +1,7 @@
-"""How a Dash app lives inside Django: its page is a Django template, its requests pass through one Django view.
+"""Dash apps inside Django: the page is a Django template, requests pass through one Django view.
 
-All middleware applies (sessions, CSRF, CSP, request ids), callbacks share the request's database connection,
-and nothing is served to people who are not signed in.
+All middleware applies (sessions, CSRF, CSP, request ids), callbacks share the database connection of the request,
+and anonymous users get 401.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from planner.selectors.access import rights
 
-# What Dash asks for under its prefix. Anything else is not ours.
+# Paths that Dash requests under its prefix; other paths get 404.
 PATHS = ("_dash-layout", "_dash-dependencies", "_dash-update-component", "_dash-component-suites/")
 PARTS = ("css", "app_entry", "config", "scripts", "renderer")
 BETWEEN = "\n<!-- next part -->\n"
@@ -26,7 +26,7 @@ FLEET = re.compile(r"/fleets/([^/?#]+)")
 
 
 class EmbeddedDash(Dash):
-    """A Dash app whose index is a list of parts, for a Django template to place."""
+    """A Dash app whose index is a list of parts, which a Django template places."""
 
     def interpolate_index(
         self,
@@ -39,14 +39,14 @@ class EmbeddedDash(Dash):
         favicon: str = "",
         renderer: str = "",
     ) -> str:
-        """The parts one after the other, instead of a page."""
+        """Return the parts, separated, instead of a page."""
         return BETWEEN.join((css, app_entry, config, scripts, renderer))
 
     def parts(self, nonce: str) -> dict[str, SafeString]:
-        """HTML of the app's parts, its scripts carrying the request's CSP nonce."""
+        """HTML of the parts of the app, with the CSP nonce of the request in its scripts."""
         with self.server.test_request_context(self.config.requests_pathname_prefix):
             found: list[str] = self.index().split(BETWEEN)
-        # Written by Dash from its own configuration: no text of a person is in it.
+        # Dash makes the HTML from its configuration, without user input.
         return {
             name: mark_safe(part.replace("<script", f'<script nonce="{nonce}"'))  # noqa: S308
             for name, part in zip(PARTS, found, strict=True)
@@ -54,7 +54,7 @@ class EmbeddedDash(Dash):
 
 
 def embedded(name: str, prefix: str) -> EmbeddedDash:
-    """An app whose requests come to addresses that begin with `prefix`."""
+    """A Dash app with its addresses under `prefix`."""
     app = EmbeddedDash(
         name,
         requests_pathname_prefix=prefix,
@@ -65,15 +65,31 @@ def embedded(name: str, prefix: str) -> EmbeddedDash:
         include_assets_files=False,
         update_title="",
         add_log_handler=False,
-        use_async=False,  # callbacks read by the ORM, which refuses to run inside an event loop
+        use_async=False,  # callbacks use the ORM, which refuses to run inside an event loop
     )
-    # An error of a callback is Django's to log and answer, as any other.
+    # Django logs and answers errors of callbacks.
     app.server.config["PROPAGATE_EXCEPTIONS"] = True
     return app
 
 
 def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
-    """Hand the request to the Dash app: 401 without sign-in, 404 for what Dash never asks for."""
+    """Pass a request to a Dash app.
+
+    Parameters
+    ----------
+    request
+        The request.
+    app
+        The Dash app.
+    path
+        Path under the prefix of the app.
+
+    Returns
+    -------
+    HttpResponse
+        The response of the app; 401 without sign-in, 404 for unknown paths and invisible fleets, 400 for other
+        bodies.
+    """
     if not request.user.is_authenticated:
         return JsonResponse({"detail": "Sign in first."}, status=401)
     if not path.startswith(PATHS):
@@ -102,10 +118,9 @@ def serve(request: HttpRequest, app: Dash, path: str) -> HttpResponse:
 
 
 def _may_see(request: HttpRequest, asked: dict[str, Any]) -> bool:
-    """Whether the person may see the fleet of every page that the callback says it is on.
+    """Whether the user may see every fleet that the callback names.
 
-    Read from what Dash will read, not from the bytes: one text has many ways to be written in JSON. Charts know no
-    fleet but by the address of their page.
+    Uses the parsed body, because one text has many JSON forms. Charts know a fleet only by the address of the page.
     """
     if rights.sees_all(request.user):
         return True
@@ -115,7 +130,7 @@ def _may_see(request: HttpRequest, asked: dict[str, Any]) -> bool:
 
 
 def _callback(body: bytes, app: Dash) -> dict[str, Any] | None:
-    """What Dash's own script sends: an output that is computed here, and inputs and state with plain ids; else None."""
+    """The body of a callback with a known output and plain inputs and state; None for all other bodies."""
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError):
@@ -132,7 +147,7 @@ def _callback(body: bytes, app: Dash) -> dict[str, Any] | None:
 
 
 def _names(outputs: Any) -> list[str] | None:
-    """The outputs one by one, as they stand joined in `output`; None when they are no outputs."""
+    """The outputs as a list of names; None if the value is no list of outputs."""
     rows = outputs if isinstance(outputs, list) else [outputs]
     if not all(isinstance(row, dict) for row in rows):
         return None

@@ -1,4 +1,4 @@
-"""The charts of a plan. They show; every change is a form of the page around them."""
+"""The charts of a plan."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ app.layout = html.Div(
                         card(
                             "hit-rate",
                             "Hit rate, token-weighted",
-                            "Cached prompt tokens as a share of prompt tokens; bars are 95% intervals over seeds.",
+                            "Cached share of prompt tokens. Bars: 95% intervals over seeds.",
                         ),
                         card(
                             "request-hit-rate",
                             "Hit rate, request-weighted",
-                            "Share of the requests that found anything in a cache, however little of their prompt.",
+                            "Share of requests with at least one cached prompt token. Bars: 95% intervals over seeds.",
                         ),
                     ],
                 ),
@@ -53,9 +53,9 @@ app.layout = html.Div(
                         card(
                             "p99",
                             "p99 latency and capacity",
-                            "End to end; bars are 95% intervals over paired seeds, the dashed line is the fleet's SLO. "
-                            "Below, the highest load up to which it is met: an open marker left of the lowest load was "
-                            "met at none, an arrow goes on beyond the highest.",
+                            "End-to-end latency. Bars: 95% intervals over paired seeds. Dashed line: SLO. Below: "
+                            "capacity; an open marker is below the lowest tested load, an arrow at least the highest "
+                            "tested load.",
                         ),
                     ],
                 ),
@@ -65,12 +65,12 @@ app.layout = html.Div(
                         card(
                             "imbalance",
                             "Imbalance of requests",
-                            "Requests of the busiest destination over their mean; 1 is perfect.",
+                            "Requests of the busiest destination over the mean. 1 is perfect balance.",
                         ),
                         card(
                             "busy-imbalance",
                             "Imbalance of busy time",
-                            "Time at work of the busiest destination over the mean; 1 is perfect.",
+                            "Busy time of the busiest destination over the mean. 1 is perfect balance.",
                         ),
                     ],
                 ),
@@ -87,30 +87,30 @@ app.layout = html.Div(
                     role="group",
                     **{"aria-labelledby": "load-label"},
                     children=[
-                        html.Label("At load", id="load-label", htmlFor="load"),
+                        html.Label("Load", id="load-label", htmlFor="load"),
                         dcc.Dropdown(id="load", options=[], value=None, clearable=False, searchable=False),
                     ],
                 ),
                 card(
                     "chain",
-                    "From available to delivered hits",
-                    "What one cache that never evicts would have found, the part that the table could keep, and what "
-                    "each policy served, with its difference to CacheRoute. Shares of prompt tokens, mean over seeds.",
+                    "Available, planned and delivered hit rate",
+                    "Hit rate of one cache without eviction, the part on keys of the routing table, and the hit rate "
+                    "of each policy with its difference from CacheRoute. Shares of prompt tokens, means over seeds.",
                     hidden=True,
                 ),
                 card("recovery", "Hit rate over time", "", hidden=True),
                 card(
                     "load-bars",
                     "Load of each destination",
-                    "As a multiple of the mean, which goes by the destination's speed: requests/s as planned, "
-                    "requests as replayed (mean over seeds).",
+                    "Multiple of the mean for the speed of the destination. Planned: requests/s. Replayed: requests, "
+                    "means over seeds.",
                 ),
             ],
         ),
     ]
 )
 
-# In static/js/console.js: the theme of the page, now and whenever it is switched.
+# Defined in static/js/theme.js: returns the theme of the page.
 app.clientside_callback(
     ClientsideFunction(namespace="console", function_name="theme"),
     Output("theme", "data"),
@@ -137,13 +137,33 @@ def _data(pathname: str | None, search: str | None) -> ChartData | None:
     Input("theme", "data"),
 )
 def show_lines(pathname: str | None, search: str | None, theme: str | None) -> tuple[Any, ...]:
-    """Hit rates, p99 with capacity, and imbalances of the shown replay against the load."""
+    """Hit rates, p99 latency with capacity, and imbalances of the shown replay against the load.
+
+    Parameters
+    ----------
+    pathname
+        Path of the page.
+    search
+        Query of the page.
+    theme
+        `light` or `dark`.
+
+    Returns
+    -------
+    tuple[Any, ...]
+        The outputs of the callback.
+
+    Raises
+    ------
+    PreventUpdate
+        When the page has no such charts or no theme yet.
+    """
     if theme is None:
         raise PreventUpdate
     data, look = _data(pathname, search), _theme(theme)
     if data is None or data.verdict is None:
         nothing = [no_update] * (2 * len(OVER_LOADS))
-        return *nothing, True, "Charts appear here when a replay has finished.", *[""] * len(OVER_LOADS)
+        return *nothing, True, "No charts yet. Charts appear after the first replay.", *[""] * len(OVER_LOADS)
     return (
         ladder.hit_rate(data, look, "hit_rate"),
         ladder.hit_rate(data, look, "request_hit_rate"),
@@ -178,7 +198,29 @@ def show_lines(pathname: str | None, search: str | None, theme: str | None) -> t
     Input("load", "value"),
 )
 def show_at_load(pathname: str | None, search: str | None, theme: str | None, load: str | None) -> tuple[Any, ...]:
-    """The chain of hit rates, the hit rate over time and the load of each destination, at one replayed load."""
+    """The chain of hit rates, the hit rate over time and the load of each destination, at one replayed load.
+
+    Parameters
+    ----------
+    pathname
+        Path of the page.
+    search
+        Query of the page.
+    theme
+        `light` or `dark`.
+    load
+        The chosen load, requests/s.
+
+    Returns
+    -------
+    tuple[Any, ...]
+        The outputs of the callback.
+
+    Raises
+    ------
+    PreventUpdate
+        When the page has no such charts or no theme yet.
+    """
     if theme is None:
         raise PreventUpdate
     data, look = _data(pathname, search), _theme(theme)
@@ -193,7 +235,7 @@ def show_at_load(pathname: str | None, search: str | None, theme: str | None, lo
     bars = figures.load_bars(data, look, at)
     steps = figures.chain(data, look, at)
     over_time = recovery.recovery(data, look, at)
-    # A responsive chart takes the height of its box.
+    # A responsive chart has the height of its container.
     return (
         bars,
         {"height": f"{figures.PANEL_HEIGHT * len(bars['data']) + figures.AXIS_HEIGHT}px"},
@@ -213,7 +255,7 @@ def show_at_load(pathname: str | None, search: str | None, theme: str | None, lo
 
 
 def _common_loads(data: ChartData) -> list[float]:
-    """Loads that the candidate was run at: bisection gives other policies loads of their own."""
+    """Loads of the candidate; bisection adds other loads for other policies."""
     if data.verdict is None:
         return []
     return [row.load_rps for row in data.verdict.policies[CANDIDATE].loads]
@@ -221,11 +263,11 @@ def _common_loads(data: ChartData) -> list[float]:
 
 def _recovery_note(data: ChartData, load: float | None) -> str:
     happened = [f"{n}: {label} at {at:.3g} s" for n, (at, label) in enumerate(recovery.moments(data, load), start=1)]
-    return f"Token-weighted, by time of arrival, all seeds together. {'; '.join(happened)}."
+    return f"Token-weighted, by arrival time, all seeds together. {'; '.join(happened)}."
 
 
 def _simulated(data: ChartData) -> str:
-    """The label of every figure here; the sentence on top of the page says which parts."""
+    """The label of every figure; the headline of the page names the simulated parts."""
     return "≈ simulated" if data.simulated else ""
 
 

@@ -1,4 +1,4 @@
-"""Hit rate over the time of a replay, with what happened in it."""
+"""Hit rate over the time of a replay, with its faults and switches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,23 @@ Figure = dict[str, Any]
 
 
 def recovery(data: ChartData, theme: str, load_rps: float | None) -> Figure | None:
-    """Token-weighted hit rate over time at a load, all seeds together; None without a fault or a switch.
+    """Token-weighted hit rate over time at a load, all seeds together.
 
-    Events are dashed lines with a number that the caption under the chart explains; the warm-up is shaded.
+    Events are dashed lines with a number, which the note explains. The warm-up is shaded.
+
+    Parameters
+    ----------
+    data
+        Data of the plan and the shown replay.
+    theme
+        `light` or `dark`.
+    load_rps
+        The replayed load in requests/s; None without a replay.
+
+    Returns
+    -------
+    Figure | None
+        The figure; None without a fault or switch.
     """
     rows = {p: row for p in data.policies for row in _events(data, p, load_rps)}
     if not rows:
@@ -46,7 +60,7 @@ def recovery(data: ChartData, theme: str, load_rps: float | None) -> Figure | No
 
 
 def moments(data: ChartData, load_rps: float | None) -> list[tuple[float, str]]:
-    """When something happened at this load, and what, in order of time: of all policies together."""
+    """Times and names of the faults and switches at a load, of all policies, in order of time."""
     found: dict[str, float] = {}
     for policy in data.policies:
         labels = data.events.get(policy, [])
@@ -67,7 +81,7 @@ def _curve(policy: str, curve: Curve, theme: str) -> dict[str, Any]:
     return {
         "type": "scatter", "mode": "lines", "name": escape(policy_name(policy)),
         "x": [(at + 0.5) * width for at in range(len(pairs))],
-        "y": [100 * cached / prompt if prompt else None for cached, prompt in pairs],  # a gap where nobody came
+        "y": [100 * cached / prompt if prompt else None for cached, prompt in pairs],  # a gap without requests
         "line": {"color": colour, "dash": look.dash, "width": 2},
         "hovertemplate": "%{y:.1f}%",
     }  # fmt: skip

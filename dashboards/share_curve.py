@@ -1,4 +1,4 @@
-"""How much of the traffic the busiest keys carry, as a Plotly dict."""
+"""The share of requests of the busiest keys, as a Plotly dict."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Points = Sequence[tuple[int, float]]
 
 
 def share_curve(points: Points, theme: str) -> Figure:
-    """Cumulated share of requests (percent) against rank of the key (logarithmic), busiest key first."""
-    layout = frame(theme, x_title="busiest keys, by rank (log scale)", y_title="share of requests")
+    """Cumulative share of requests (percent) against the rank of the key (logarithmic), busiest key first."""
+    layout = frame(theme, x_title="busiest keys, by rank (log scale)", y_title="share of requests, %")
     layout["margin"] |= {"t": 12}
     layout["xaxis"] |= {"type": "log", "dtick": 1, "tickformat": ",d", "range": [0, log10(max(points[-1][0], 2))]}
     layout["yaxis"] |= {"range": [0, 102], "dtick": 25, "ticksuffix": "%"}
@@ -30,6 +30,6 @@ def share_curve(points: Points, theme: str) -> Figure:
 
 
 def in_words(points: Points) -> str:
-    """The chart in words."""
+    """The chart as a sentence."""
     half = next((rank for rank, share in points if share >= 0.5), points[-1][0])
     return f"The busiest {half:,} of {points[-1][0]:,} keys carry half of the requests."

@@ -1,4 +1,4 @@
-"""The load sweep of a calibration as a Plotly dict: p50, p95 and p99 against load, the knee, and what is censored."""
+"""The load sweep of a calibration as a Plotly dict: p50, p95 and p99 against load, knee and censored range."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import isfinite, log10
 from typing import Any
 
 from dashboards.look import INK, LIMIT, PolicyLook, frame
-from planner.templatetags.console import number
+from planner.formatting import number
 
 Figure = dict[str, Any]
 Point = dict[str, Any]
@@ -16,12 +16,12 @@ LOOKS = {
     "p95_s": PolicyLook("#b45309", "#f0a04b", "dash", "diamond"),
     "p99_s": PolicyLook("#0b62c4", "#5aa9ff", "solid", "circle"),
 }
-# Latencies that span fewer decades than this have marks at 2 and 5 too.
+# Decades below which the latency axis also has ticks at 2 and 5.
 FEW_DECADES = 2.5
 
 
 def known_points(points: Sequence[Point]) -> list[Point]:
-    """Points with a load and a latency, by load; none when they are fewer than two."""
+    """Points with a load and a latency, by load; empty if there are fewer than two."""
     known = [p for p in points if _positive(p.get("load_rps")) and any(_positive(p.get(name)) for name in LOOKS)]
     return sorted(known, key=lambda p: p["load_rps"]) if len(known) > 1 else []
 
@@ -29,7 +29,25 @@ def known_points(points: Sequence[Point]) -> list[Point]:
 def sweep(points: list[Point], q_cap: float, censored: str, bound_s: float | None, theme: str) -> Figure:
     """Latency in seconds (logarithmic) against load in requests/s.
 
-    The knee is a line at ``q_cap``; where it is censored, the loads among which it may lie are shaded.
+    The knee is a line at ``q_cap``. If it is censored, the range of possible loads is shaded.
+
+    Parameters
+    ----------
+    points
+        Known points, by load.
+    q_cap
+        Load at the knee, requests/s.
+    censored
+        `left`, `right` or empty.
+    bound_s
+        Limit of the latency at the knee, s, if the method has one.
+    theme
+        `light` or `dark`.
+
+    Returns
+    -------
+    Figure
+        The figure.
     """
     layout = frame(theme, x_title="load of one destination, requests/s", y_title="latency, s (log scale)")
     most = max(points[-1]["load_rps"], q_cap) * (1.06 if censored == "right" else 1.02)
@@ -54,20 +72,36 @@ def sweep(points: list[Point], q_cap: float, censored: str, bound_s: float | Non
     layout["shapes"].append(_line("y", q_cap, {"color": INK[theme], "width": 1.5}))
     layout["annotations"].append(
         {
-            "text": f"<b>q_cap {sign.replace('<', '&lt;')}{number(q_cap, 4)}/s</b>", "x": q_cap, "yref": "paper",
-            "y": 1, "yanchor": "bottom", "xanchor": "right" if q_cap > 0.6 * most else "left", "showarrow": False,
+            "text": f"<b>q_cap {sign.replace('<', '&lt;')}{number(q_cap, 4)} requests/s</b>", "x": q_cap,
+            "yref": "paper", "y": 1, "yanchor": "bottom", "xanchor": "right" if q_cap > 0.6 * most else "left",
+            "showarrow": False,
         }
     )  # fmt: skip
     return {"data": [_series(points, name, theme) for name in LOOKS if _has(points, name)], "layout": layout}
 
 
 def in_words(points: list[Point], q_cap: float, censored: str) -> str:
-    """The chart in words."""
+    """The chart as a sentence.
+
+    Parameters
+    ----------
+    points
+        Known points, by load.
+    q_cap
+        Load at the knee, requests/s.
+    censored
+        `left`, `right` or empty.
+
+    Returns
+    -------
+    str
+        Number of loads, range of p99 latency, and knee.
+    """
     knee = {"left": "below", "right": "at or above"}.get(censored, "at")
     first, last = points[0], points[-1]
     tail = ""
     if _positive(first.get("p99_s")) and _positive(last.get("p99_s")):
-        tail = f" p99 goes from {number(first['p99_s'])} to {number(last['p99_s'])} s."
+        tail = f" p99 latency goes from {number(first['p99_s'])} to {number(last['p99_s'])} s."
     return (
         f"{len(points)} loads from {number(first['load_rps'])} to {number(last['load_rps'])} requests/s."
         f"{tail} The knee lies {knee} {number(q_cap, 4)} requests/s."
@@ -91,7 +125,7 @@ def _series(points: list[Point], name: str, theme: str) -> dict[str, Any]:
 
 
 def _line(along: str, at: float, line: dict[str, Any]) -> dict[str, Any]:
-    """A straight line along one axis at a place of the other."""
+    """A straight line along one axis at a position of the other axis."""
     other = "y" if along == "x" else "x"
     return {
         "type": "line", f"{along}ref": "paper", f"{along}0": 0, f"{along}1": 1, f"{other}0": at, f"{other}1": at,

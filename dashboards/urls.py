@@ -1,4 +1,4 @@
-"""Addresses that the charts ask for their parts and figures."""
+"""Addresses of the charts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dashboards.mounting import serve
 
 
 def plan_charts(request: HttpRequest, rest: str) -> HttpResponse:
-    """What the charts of a plan ask for."""
+    """Requests of the charts of a plan."""
     return serve(request, plan.app, rest)
 
 
 def live_charts(request: HttpRequest, rest: str) -> HttpResponse:
-    """What the charts of a fleet's live page ask for."""
+    """Requests of the charts of the live page of a fleet."""
     return serve(request, live.app, rest)
 
 

@@ -1,6 +1,6 @@
 """Charts of pages.
 
-`{% plan_charts "scripts" %}` is one part of a Dash app, where the page wants it. `{% sweep_figure ... as figure %}` and
+`{% plan_charts "scripts" %}` is one part of a Dash app, placed by the page. `{% sweep_figure ... as figure %}` and
 `{% share_curve_figure ... as figure %}` make one figure for `parts/figure.html`; `js/figures.js` draws it without Dash.
 """
 
@@ -43,7 +43,24 @@ def share_curve_figure(points: list[tuple[int, float]]) -> dict[str, Any] | None
 def sweep_figure(
     points: list[dict[str, Any]], q_cap: float, censored: str, bound_s: float | None
 ) -> dict[str, Any] | None:
-    """The load sweep of a calibration; None with fewer than two loads that have a latency."""
+    """The load sweep of a calibration; None with fewer than two loads that have a latency.
+
+    Parameters
+    ----------
+    points
+        Points of the sweep.
+    q_cap
+        Load at the knee, requests/s.
+    censored
+        `left`, `right` or empty.
+    bound_s
+        Limit of the latency at the knee, s, if the method has one.
+
+    Returns
+    -------
+    dict[str, Any] | None
+        The figure in both themes with its text; None for fewer than two known points.
+    """
     known = sweep.known_points(points)
     if not known:
         return None
@@ -52,7 +69,7 @@ def sweep_figure(
 
 
 def _part(context: dict[str, Any], app: EmbeddedDash, part: str) -> SafeString:
-    """Drawn up once a request: a page has one app."""
+    """Build the parts once per request; a page has one app."""
     request = context["request"]
     if not hasattr(request, "chart_parts"):
         request.chart_parts = app.parts(str(request.csp_nonce))

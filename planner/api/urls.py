@@ -1,4 +1,4 @@
-"""`/api/v1/`."""
+"""Addresses under `/api/v1/`."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ urlpatterns = [
     path("plans/<int:pk>/sensitivity/", plan.as_view({"get": "sensitivity", "post": "order_sensitivity"})),
     path("plans/<int:pk>/blast-radius/", rollouts.BlastRadiusViewSet.as_view({"get": "blast_radius"})),
     path("", include(router.urls)),
-    # With the slash only, so that Django's redirect to the address with a slash still comes first.
+    # Only with a slash, so that Django first redirects to the address with a slash.
     re_path(r"^.*/$", NothingHere.as_view()),
 ]

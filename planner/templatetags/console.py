@@ -1,4 +1,4 @@
-"""Words and numbers as pages show them: units beside every figure, a sign and a word beside every colour."""
+"""Filters and tags for numbers, times and states. The numbers are formatted by `planner.formatting`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from planner import formatting
 from planner.analysis.verdict import Difference, MeanOfSeeds
 from planner.services.audit.events import label_of
 
 register = template.Library()
 
-# State or verdict -> (tone, sign). The word itself is always written beside the sign.
+# State or verdict -> (tone, sign). A badge always shows the word beside the sign.
 _TONES: dict[str, tuple[str, str]] = {
     "pass": ("good", "✓"),
     "succeeded": ("good", "✓"),
@@ -56,33 +57,23 @@ _TONES: dict[str, tuple[str, str]] = {
     "error": ("bad", "✗"),
     "replaying": ("busy", "…"),
 }
-NOT_KNOWN = "–"
+# Stored states that are not written as people read them, with what a badge shows.
+_LABELS = {
+    "left": "out of range",
+    "asked for": "requested",
+    "for other evidence": "other evidence",
+    "by who submitted it since": "approver is now the submitter",
+    "by who may not approve any more": "approver lost the role",
+}
 
 
-def number(value: Any, digits: int = 3) -> str:
-    """A number to `digits` significant digits, with thousands separators; a dash where it is not known."""
-    if value is None or value == "":
-        return NOT_KNOWN
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    size = abs(value)
-    if size >= 10**digits:
-        return f"{value:,.0f}"
-    if size and size < 1e-4:
-        return f"{value:.{digits - 1}e}"
-    text = f"{float(f'{value:.{digits}g}'):.12f}".rstrip("0").rstrip(".")
-    return text or "0"
-
-
-# What of a stored change a page shows; the API has all of it.
+# How much of a stored change a page shows; the API returns all of it.
 SHOWN_ENTRIES, SHOWN_CHARS = 20, 500
 
 
 @register.filter
 def compact(value: Any) -> str:
-    """A stored change as JSON, which people who read audit trails know; long lists, maps and texts are cut."""
+    """A stored change as JSON; long lists, maps and texts are cut."""
     return json.dumps(_cut(value), ensure_ascii=False)
 
 
@@ -101,81 +92,73 @@ def _cut(value: Any) -> Any:
 
 @register.filter
 def num(value: Any, digits: int = 3) -> str:
-    """`number` as a filter."""
-    return number(value, digits)
+    """A number to `digits` significant digits."""
+    return formatting.number(value, digits)
 
 
 @register.filter
 def pct(value: float | None, decimals: int = 1) -> str:
     """A share as a percentage."""
-    return NOT_KNOWN if value is None else f"{100 * value:.{decimals}f}%"
+    return formatting.percentage(value, decimals)
+
+
+@register.filter
+def times(value: float | None, factor: float) -> float | None:
+    """A number times a factor; None stays None."""
+    return None if value is None else factor * value
+
+
+@register.filter
+def bounds(text: str) -> str:
+    """A text with `≥ 240` in place of a stored `>=240`."""
+    return formatting.spaced_bounds(text)
 
 
 @register.filter
 def interval(value: MeanOfSeeds | Difference | None, unit: str = "") -> str:
-    """Mean ± half-width of a 95% interval; `%` as the unit turns shares into percentages."""
-    if not value or value.mean is None:
-        return NOT_KNOWN
-    scale = 100.0 if unit == "%" else 1.0
-    mean = value.mean * scale
-    text = f"{mean:.1f}" if unit == "%" else number(mean)
-    return f"{text}{_half(value.half, scale, unit)} {unit}".strip()
-
-
-def _half(half: float | None, scale: float, unit: str) -> str:
-    if half is None:
-        return ""
-    return f" ± {half * scale:.1f}" if unit == "%" else f" ± {number(half * scale, 2)}"
+    """Mean ± half width of a 95% interval; `%` as the unit turns shares into percentages."""
+    return formatting.interval(value.mean, value.half, unit) if value else formatting.UNKNOWN
 
 
 @register.filter
 def signed(value: Difference | None, unit: str = "") -> str:
     """A difference with its sign and interval; `%` gives percentage points."""
-    if not value or value.mean is None:
-        return NOT_KNOWN
-    scale = 100.0 if unit == "%" else 1.0
-    mean = value.mean * scale
-    text = ("+" if mean >= 0 else "−") + (f"{abs(mean):.1f}" if unit == "%" else number(abs(mean)))
-    return f"{text}{_half(value.half, scale, unit)} {'points' if unit == '%' else unit}".strip()
+    return formatting.signed(value.mean, value.half, unit) if value else formatting.UNKNOWN
 
 
 @register.filter
 def certain(value: Difference | None) -> SafeString:
-    """Whether the interval of a difference excludes zero: at this load alone, and with all loads looked at."""
+    """Whether the interval of a difference excludes zero: at this load, and also over all loads."""
     if not value or not value.excludes_zero:
-        return mark_safe('<span class="certain"></span>')  # as wide, so that numbers stay in line
+        return mark_safe('<span class="certain"></span>')  # of the same width, so that numbers stay aligned
     together = value.excludes_zero_all_loads
-    mark, title = ("●●", "all loads looked at together") if together else ("●", "at this load alone")
+    mark, title = ("●●", "over all loads") if together else ("●", "at this load")
     return format_html('<span class="certain" title="excludes zero, {}">{}</span>', title, mark)
 
 
 @register.filter
 def size(value: int) -> str:
     """Bytes in binary units."""
-    amount = float(value)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if amount < 1024 or unit == "GiB":
-            return f"{amount:,.0f} {unit}" if unit == "bytes" else f"{amount:,.1f} {unit}"
-        amount /= 1024
-    raise AssertionError("the last unit always returns")
+    return formatting.size(value)
 
 
 @register.filter
 def span(seconds: float | None) -> str:
-    """A length of time in the unit that suits it."""
-    if seconds is None:
-        return NOT_KNOWN
-    for limit, divisor, unit in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3_600, "h")):
-        if seconds < limit:
-            return f"{number(seconds / divisor)} {unit}"
-    return f"{number(seconds / 86_400)} days"
+    """A length of time in s, min, h or days."""
+    return formatting.span(seconds)
+
+
+@register.filter
+def span_about(seconds: float | None) -> str:
+    """An estimated length of time in whole s, min, h or days."""
+    return formatting.span_about(seconds)
 
 
 @register.filter
 def when(value: dt.datetime | None) -> SafeString | str:
-    """A moment in UTC, machine-readable too."""
+    """A moment in UTC, as a `time` element."""
     if value is None:
-        return NOT_KNOWN
+        return formatting.UNKNOWN
     return format_html('<time datetime="{}">{}</time>', value.isoformat(), f"{value:%Y-%m-%d %H:%M:%S} UTC")
 
 
@@ -187,15 +170,13 @@ def day(moment: str) -> str:
 
 @register.filter
 def plain(value: Any) -> str:
-    """A stored value as people write it: numbers with separators, lists with commas, yes and no."""
-    if isinstance(value, list):
-        return ", ".join(plain(item) for item in value)
-    return number(value, 6) if isinstance(value, int | float) or value is None else str(value)
+    """A stored value as people write it."""
+    return formatting.plain(value)
 
 
 @register.filter
 def words(action: str) -> str:
-    """What an audit action is called."""
+    """The name of an audit action."""
     return label_of(action)
 
 
@@ -219,11 +200,11 @@ def badge(state: str, label: str = "") -> SafeString:
         '<span class="tag tag-{}"><span aria-hidden="true">{}</span> {}</span>',
         tone,
         sign,
-        label or state.replace("_", " "),
+        label or _LABELS.get(state) or state.replace("_", " "),
     )
 
 
 @register.inclusion_tag("parts/simulated.html")
 def simulated(what: str) -> dict[str, str]:
-    """The label that every simulated figure carries, saying what was simulated."""
+    """The label of every simulated figure, with the thing that was simulated."""
     return {"what": what}

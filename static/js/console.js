@@ -1,7 +1,7 @@
-// Small comforts; every page works without them.
+// Optional improvements; every page works without them.
 (function () {
   "use strict";
-  // A form that was sent is not sent twice, and says that it is at work.
+  // Disable the button of a sent form, and show its busy text.
   document.addEventListener("submit", function (event) {
     const button = event.submitter || event.target.querySelector("button[type=submit]");
     if (event.defaultPrevented || !button || event.target.method === "get") return;
@@ -10,7 +10,7 @@
       if (button.dataset.busy) button.textContent = button.dataset.busy;
     });
   });
-  // Coming back by the back button finds the form usable again.
+  // Enable the buttons again after the back button.
   window.addEventListener("pageshow", function (event) {
     if (!event.persisted) return;
     document.querySelectorAll("button[disabled][type=submit]").forEach((button) => (button.disabled = false));

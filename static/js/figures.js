@@ -1,4 +1,4 @@
-// Draws the Plotly figures that a page carries as JSON, in the theme of the page, and again when it is switched.
+// Draws the Plotly figures that the page has as JSON, in its theme, and again after a change of the theme.
 (function () {
   "use strict";
   const root = document.documentElement;
@@ -13,7 +13,7 @@
     }
   }
 
-  if (!window.Plotly) return; // the words of the chart stay
+  if (!window.Plotly) return; // the text of the chart stays
   draw();
   new MutationObserver(draw).observe(root, { attributes: true, attributeFilter: ["data-bs-theme"] });
 })();

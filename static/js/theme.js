@@ -1,4 +1,4 @@
-// Runs before the page is drawn: the stored choice, else what the system prefers.
+// Runs before the page is drawn: uses the stored theme, else the theme of the system.
 (function () {
   "use strict";
   const root = document.documentElement;
@@ -8,7 +8,7 @@
     try {
       return localStorage.getItem("theme");
     } catch (error) {
-      return null; // storage is refused: follow the system
+      return null; // no access to storage: use the theme of the system
     }
   }
 
@@ -28,7 +28,7 @@
   apply();
   system.addEventListener("change", apply);
 
-  // The charts ask for the theme when they start, and are told when it is switched.
+  // The charts read the theme at the start; apply() sends them every change.
   window.dash_clientside = Object.assign(window.dash_clientside || {}, { console: { theme: wanted } });
 
   document.addEventListener("DOMContentLoaded", function () {

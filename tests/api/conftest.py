@@ -1,4 +1,4 @@
-"""Clients of the API: people with their session, programs with their token."""
+"""Clients of the API: users with a session, programs with a token."""
 
 from __future__ import annotations
 

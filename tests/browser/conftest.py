@@ -1,4 +1,4 @@
-"""A real Chromium that tells on the pages: console errors, CSP violations and requests to other hosts fail the test."""
+"""A real Chromium. Console errors, CSP violations and requests to other hosts fail the test."""
 
 from __future__ import annotations
 

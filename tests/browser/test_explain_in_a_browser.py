@@ -33,7 +33,7 @@ def test_a_key_is_asked_for_and_the_study_is_run_by_keyboard_alone(enter, cast: 
     page.keyboard.type("k000399")
     page.keyboard.press("Enter")
     expect(page.locator(".headline")).to_contain_text("k000399 has rank 400 of 400 by rate")
-    page.get_by_role("button", name="Run the study").focus()
+    page.get_by_role("button", name="Run study").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#study-progress")).to_contain_text("0 of 6 steps")
     run_job(Job.objects.get(kind="study").pk)
@@ -48,7 +48,7 @@ def test_a_key_is_asked_for_and_the_study_is_run_by_keyboard_alone(enter, cast: 
 def test_it_fits_a_phone_and_a_wide_screen(enter, cast: Cast, plan: Plan, scheme: str, width: int) -> None:
     page = enter(cast.ada, width=width, scheme=scheme)
     page.goto(address(plan))
-    page.get_by_role("button", name="Run the study").click()
+    page.get_by_role("button", name="Run study").click()
     expect(page.locator("#study-progress")).to_be_visible()
     run_job(Job.objects.get(kind="study").pk)
     for query in ("key=k000000", "key=k000399&metric=churn_rate&head=4", "destination=d1&metric=imbalance&head=3"):

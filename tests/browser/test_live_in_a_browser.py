@@ -1,4 +1,4 @@
-"""The live page in a real browser: charts at both widths and in both colours, and what comes in while one looks."""
+"""The live page in a real browser: charts at both widths and in both themes, and updates without a reload."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def test_charts_are_drawn_and_nothing_is_wider_than_the_window(enter, cast, samp
     vera.goto(URL)
     charts_of(vera)
     expect(vera.locator("#p99 .legendtext", has_text="incumbent")).to_be_visible()
-    expect(vera.get_by_text("Flat-LB is live: it has no validated range to leave.").first).to_be_visible()
+    expect(vera.get_by_text("Flat-LB is live. No limits apply.").first).to_be_visible()
     assert vera.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
 
 
-def test_what_comes_in_is_shown_without_loading_the_page(enter, cast, sample) -> None:
+def test_new_telemetry_is_shown_without_a_reload(enter, cast, sample) -> None:
     vera = enter(cast.vera)
     vera.goto(URL)
-    expect(vera.get_by_text("No telemetry has come yet")).to_be_visible()
-    expect(vera.get_by_text("Charts appear here when routers have reported")).to_be_visible()
+    expect(vera.get_by_text("No router telemetry yet")).to_be_visible()
+    expect(vera.get_by_text("No charts yet: no router telemetry")).to_be_visible()
     simulator.simulate_fleet(sample, minutes=1)
     monitor.watch_fleet(sample)
     # The state is fetched every quarter of a minute; here at once.
     vera.evaluate("htmx.ajax('GET', '/fleets/sample/live/state/', {target: '#live-state', swap: 'outerHTML'})")
-    expect(vera.get_by_text("No telemetry has come yet")).to_have_count(0)
+    expect(vera.get_by_text("No router telemetry yet")).to_have_count(0)
     expect(vera.get_by_role("row", name="simulator")).to_be_visible()

@@ -42,7 +42,7 @@ def test_a_plan_is_submitted_approved_brought_to_traffic_and_taken_back(enter, c
     charts_of(ada)
     ada.get_by_role("button", name="Submit for review").click()
     expect(ada.get_by_role("status")).to_contain_text("in review")
-    expect(ada.get_by_text("a second person approves it")).to_be_visible()
+    expect(ada.get_by_text("A second person must approve it")).to_be_visible()
     expect(ada.get_by_role("button", name="Approve")).to_have_count(0)
 
     grace = enter(cast.grace)
@@ -56,10 +56,10 @@ def test_a_plan_is_submitted_approved_brought_to_traffic_and_taken_back(enter, c
     linus.goto(address(replayed))
     linus.get_by_role("button", name="Start canary with 10% of keys").click()
     expect(linus.locator(".message-success")).to_contain_text("in canary with 10% of keys")
-    expect(linus.get_by_text("was not analysed yet")).to_be_visible()
+    expect(linus.get_by_text("is not analysed yet")).to_be_visible()
     make.pass_step(replayed.rollouts.get())
     linus.reload()
-    linus.get_by_role("button", name="Advance: make active").click()
+    linus.get_by_role("button", name="Advance to active").click()
     expect(linus.locator(".message-success")).to_contain_text("is active")
     linus.get_by_role("button", name="Fall back to Flat-LB").click()
     expect(linus.locator(".message-success")).to_contain_text("Fell back")
@@ -101,7 +101,7 @@ def test_both_hit_rates_stand_side_by_side_and_the_load_of_the_charts_can_be_cho
     assert tokens is not None
     assert requests is not None
     assert (tokens["y"], tokens["x"] < requests["x"]) == (requests["y"], True)
-    page.get_by_role("group", name="At load").get_by_role("button").click()
+    page.get_by_role("group", name="Load").get_by_role("button").click()
     page.get_by_role("option", name="24 requests/s").click()
     row = next(r for r in replayed.replays.get().verdict["policies"]["sticky"]["loads"] if r["load_rps"] == 24)
     title = page.locator("#load-bars .annotation-text", has_text="Replayed, Sticky")
@@ -114,9 +114,9 @@ def test_a_ladder_whose_lowest_load_fails_is_drawn_as_left_censored(enter, cast:
     page = enter(cast.vera)
     page.goto(address(plan))
     charts_of(page)
-    expect(page.locator("#p99 .textpoint", has_text="Flat-LB <200")).to_be_visible()
-    expect(page.locator("#p99 .textpoint", has_text="CacheRoute <200")).to_be_visible()
-    expect(page.get_by_text("not even 200 requests/s")).to_be_visible()
+    expect(page.locator("#p99 .textpoint", has_text="Flat-LB < 200")).to_be_visible()
+    expect(page.locator("#p99 .textpoint", has_text="CacheRoute < 200")).to_be_visible()
+    expect(page.get_by_text("the SLO is missed at 200 requests/s")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,4 +1,4 @@
-"""Clients signed in as each person of the cast, and one plan that went all the way to its verdict."""
+"""Clients signed in as each user of the cast, and a plan with a verdict."""
 
 from __future__ import annotations
 

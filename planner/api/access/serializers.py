@@ -38,7 +38,7 @@ class TokenSerializer(serializers.ModelSerializer[models.ApiToken]):
 
 
 class NewTokenSerializer(TokenSerializer):
-    token = serializers.CharField(read_only=True, help_text="The secret; shown this once")
+    token = serializers.CharField(read_only=True, help_text="The secret; in this response only")
 
 
 class TokenInput(serializers.Serializer[Any]):
@@ -52,11 +52,11 @@ class TokenInput(serializers.Serializer[Any]):
         child=serializers.CharField(max_length=60),
         required=False,
         max_length=50,
-        help_text="CIDR, such as 10.0.0.0/8; none: any address",
+        help_text="CIDR, such as 10.0.0.0/8; empty: any address",
     )
 
 
 class RotateInput(serializers.Serializer[Any]):
     overlap_s = serializers.IntegerField(
-        required=False, default=0, min_value=0, max_value=2_592_000, help_text="Seconds that the old secret works on"
+        required=False, default=0, min_value=0, max_value=2_592_000, help_text="Seconds until the old secret ends"
     )

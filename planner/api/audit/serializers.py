@@ -17,7 +17,7 @@ class AuditEventSerializer(serializers.ModelSerializer[models.AuditEvent]):
     fleet = serializers.CharField(source="fleet.slug", read_only=True, allow_null=True, default=None)
 
     actor_id = serializers.IntegerField(
-        read_only=True, allow_null=True, help_text="Of the account; null where the console itself acted"
+        read_only=True, allow_null=True, help_text="Id of the account; null for actions of the console"
     )
 
     class Meta:

@@ -17,7 +17,7 @@ from planner.services.audit import chain
 
 
 class AuditEventFilter(FilterSet):
-    """Filters of audit events; an action is found under the names of earlier releases too."""
+    """Filters of audit events. An action also matches its names in earlier releases."""
 
     action = CharFilter(method="filter_action")
 
@@ -32,12 +32,27 @@ class AuditEventFilter(FilterSet):
         }
 
     def filter_action(self, events: QuerySet[AuditEvent], _name: str, action: str) -> QuerySet[AuditEvent]:
-        """Events of an action."""
+        """Events of an action, under current and earlier names.
+
+        Parameters
+        ----------
+        events
+            The events to filter.
+        _name
+            Name of the filter.
+        action
+            The action, under a current or earlier name.
+
+        Returns
+        -------
+        QuerySet[AuditEvent]
+            The matching events.
+        """
         return events.filter(action__in=names_of(action))
 
 
 class CheckpointViewSet(ReadViewSet):
-    """Signed heads of the audit chain, to be kept elsewhere."""
+    """Signed heads of the audit chain, for storage outside the console."""
 
     queryset = AuditCheckpoint.objects.order_by("-id")
     serializer_class = CheckpointSerializer

@@ -1,4 +1,4 @@
-"""What is accepted for calibrations. Rules live in the services."""
+"""Input of calibrations. Rules live in the services."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.simulation.knee import KNEES
 
 
 class FittedProfileSerializer(serializers.ModelSerializer[models.ServingProfile]):
-    """A serving profile whose constants were fitted; `fit` says to what, and how well they explain it."""
+    """A serving profile with fitted constants. `fit` has the calibration and the error of the fit."""
 
     class Meta:
         model = models.ServingProfile
@@ -33,10 +33,14 @@ class KneeOptions(serializers.Serializer[Any]):
         default=2.0,
         min_value=1,
         max_value=1000,
-        help_text="Of p99 at the lowest load; factor and chord",
+        help_text="Multiple of p99 at the lowest load; methods factor and chord",
     )
     slo_s = FiniteFloat(
-        required=False, allow_null=True, min_value=0.001, max_value=86_400, help_text="slo: default is the fleet's SLO"
+        required=False,
+        allow_null=True,
+        min_value=0.001,
+        max_value=86_400,
+        help_text="Method slo; default: the SLO of the fleet",
     )
 
 
@@ -48,7 +52,7 @@ class SimulateInput(KneeOptions):
         child=FiniteFloat(min_value=1e-6, max_value=1e6),
         required=False,
         max_length=50,
-        help_text="Requests/s of one destination; by default 10% to 110% of what saturates it",
+        help_text="Requests/s of one destination; default: 10% to 110% of the load that saturates it",
     )
 
 
@@ -59,10 +63,14 @@ class SweepInput(KneeOptions):
         required=False,
         min_value=0,
         max_value=2**31 - 1,
-        help_text="Warm prefixes kept; needed unless the file has trials of W (prefixes, kept_share)",
+        help_text="Warm prefixes kept; required unless the file has trials of W (prefixes, kept_share)",
     )
     keep_share = FiniteFloat(
-        required=False, default=0.95, min_value=1e-6, max_value=1, help_text="What counts as kept in a trial of W"
+        required=False,
+        default=0.95,
+        min_value=1e-6,
+        max_value=1,
+        help_text="Minimum share of warm tokens that stays cached in a trial of W",
     )
     margin = FiniteFloat(required=False, default=0.8)
     strict = serializers.BooleanField(required=False, default=False)
@@ -70,10 +78,10 @@ class SweepInput(KneeOptions):
 
 
 class FitInput(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=MAX_NAME_CHARS, help_text="Of the new serving profile")
+    name = serializers.CharField(max_length=MAX_NAME_CHARS, help_text="Name of the new serving profile")
     workload = serializers.PrimaryKeyRelatedField(
         queryset=models.Workload.objects.all(),
         required=False,
         allow_null=True,
-        help_text="Whose requests were sent; needed where the points have no mean iteration",
+        help_text="Workload of the sweep; required if the points have no mean iteration",
     )

@@ -31,6 +31,6 @@ class CalibrationInput(serializers.Serializer[Any]):
         child=serializers.DictField(child=FiniteFloat()),
         required=False,
         max_length=1000,
-        help_text="The sweep: at each load its figures, such as load_rps and p99_s",
+        help_text="The sweep: one object per load, such as load_rps and p99_s",
     )
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)

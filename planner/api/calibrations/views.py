@@ -1,3 +1,5 @@
+"""Endpoints of calibrations."""
+
 from __future__ import annotations
 
 from django.conf import settings
@@ -17,7 +19,7 @@ from planner.services.calibrations import calibrations, fits, sweep_imports
 
 
 class CalibrationViewSet(ReadViewSet):
-    """What one destination can take."""
+    """Measured or simulated limits of one destination."""
 
     queryset = Calibration.objects.select_related("fleet", "created_by").order_by("-id")
     serializer_class = CalibrationSerializer
@@ -34,17 +36,19 @@ class CalibrationViewSet(ReadViewSet):
     def simulate(self, request: Request) -> Response:
         """Order a sweep of one simulated replica of the fleet's engine profile.
 
-        `result.calibration` of the job names the calibration, which is marked simulated.
+        `result.calibration` of the job names the calibration, which is labelled simulated.
         """
         return accepted(request, calibrations.order_calibration(acting_user=self.person, **self.accept(SimulateInput)))
 
     @extend_schema(request={"multipart/form-data": SweepInput}, responses={201: CalibrationSerializer})
     @action(detail=False, methods=["post"], url_path="import", parser_classes=[MultiPartParser, FormParser])
     def import_sweep(self, request: Request) -> Response:
-        """Import a load sweep measured on a real engine, as CSV. A fault names the file, the row and the field."""
-        _ = request.data  # reading it is what streams the upload
+        """Import a load sweep measured on a real engine, as CSV. An error names file, row and field."""
+        _ = request.data  # reading it streams the upload
         if getattr(request._request, "upload_too_large", False):
-            raise Invalid(f"the file is larger than {settings.UPLOAD_MAX_BYTES // 2**20} MiB", field="file")
+            raise Invalid(
+                f"the file is larger than {settings.UPLOAD_MAX_BYTES // 2**20} MiB; send a smaller file", field="file"
+            )
         data = self.accept(SweepInput)
         file = data.pop("file")
         calibration = sweep_imports.import_sweep(acting_user=self.person, file=file, file_name=file.name, **data)
@@ -63,7 +67,7 @@ class CalibrationViewSet(ReadViewSet):
     @extend_schema(responses={200: FittedProfileSerializer(many=True)}, filters=False)
     @fit.mapping.get
     def fitted(self, request: Request, pk: str) -> Response:
-        """Serving profiles whose constants were fitted to this calibration, the newest first."""
+        """Serving profiles fitted to this calibration, newest first."""
         rows = ServingProfile.objects.filter(fit__calibration=self.get_object().pk).order_by("-id")
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(FittedProfileSerializer(page, many=True).data)

@@ -15,12 +15,12 @@ from planner.services.access import tokens
 
 
 class TokenAuthentication(BaseAuthentication):
-    """Token of a user, bounded by scopes and, where set, one fleet."""
+    """Token of a user, limited by scopes and optionally to one fleet."""
 
     keyword = "Token"
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """The token's user and the token; None when the header is of another kind."""
+        """The user and the token; None when the header has another scheme."""
         parts = get_authorization_header(request).split()
         if not parts or parts[0].lower() != b"token":
             return None
@@ -28,10 +28,10 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed("The header must be: Authorization: Token <token>.")
         token = tokens.find_token(parts[1].decode("latin-1"), context.current_origin().ip_address)
         if token is None:
-            raise AuthenticationFailed("This token is unknown, expired, revoked or not for this network.")
+            raise AuthenticationFailed("This token is unknown, expired, revoked or not allowed from this network.")
         context.set_origin(replace(context.current_origin(), token_prefix=token.prefix, token_number=token.pk))
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """Answer anonymous requests with 401."""
+        """The scheme of the 401 response to anonymous requests."""
         return self.keyword

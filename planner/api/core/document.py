@@ -1,4 +1,4 @@
-"""The OpenAPI document as it is served."""
+"""The endpoint of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -14,14 +14,34 @@ FORMATS = ("json", "yaml", "openapi", "openapi-json")
 
 
 class Document(SpectacularAPIView):
-    """Of this one version, in one language; of what may be asked for, only the format."""
+    """The OpenAPI document. The only parameter is the format."""
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The document. What else stands in the address would end in a header of the answer."""
+        """The document. Unknown parameters are refused, because they would appear in a response header.
+
+        Parameters
+        ----------
+        request
+            The request.
+        *args
+            Further positional values.
+        **kwargs
+            Further named values.
+
+        Returns
+        -------
+        Response
+            The document.
+
+        Raises
+        ------
+        ValidationError
+            When a parameter is unknown or the format is not available.
+        """
         if unknown := set(request.query_params) - {"format"}:
-            raise ValidationError(dict.fromkeys(sorted(unknown), "There is no such parameter here; known: format."))
+            raise ValidationError(dict.fromkeys(sorted(unknown), "Unknown parameter; known: format."))
         if request.query_params.get("format", "json") not in FORMATS:
-            raise ValidationError({"format": [f"Choose among {', '.join(FORMATS)}."]})
+            raise ValidationError({"format": [f"Unknown format; known: {', '.join(FORMATS)}."]})
         response: Response = super().get(request, *args, **kwargs)
         return response

@@ -16,21 +16,38 @@ from planner.errors import Refused
 from planner.ingest import ImportProblem
 
 CONTENT_TYPE = "application/problem+json"
-# Of a request with thousands of faults the first are shown: whoever mends those sees the next.
+# Maximum number of errors in a response; a request can have thousands.
 MAX_ERRORS = 20
-# Characters of a pointer or a detail, in which names and values that were sent stand.
+# Maximum characters of a pointer or detail, which can contain names and values of the request.
 MAX_CHARS = 1_000
 
 
 def problem(status: int, code: str, detail: str, **more: Any) -> Response:
-    """A problem response. `errors` is a list of {pointer, detail}."""
+    """A problem response.
+
+    Parameters
+    ----------
+    status
+        HTTP status.
+    code
+        Stable word for the kind of problem.
+    detail
+        Sentence for a person.
+    **more
+        Further members, such as `errors`, a list of {pointer, detail}. None is left out.
+
+    Returns
+    -------
+    Response
+        The problem document.
+    """
     body = {"type": "about:blank", "title": code.replace("-", " "), "status": status, "code": code, "detail": detail}
     body.update({k: v for k, v in more.items() if v is not None})
     return Response(body, status=status, content_type=CONTENT_TYPE)
 
 
 def problem_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """DRF's exception handler: domain refusals, faults of files and DRF's own errors, in one form."""
+    """Exception handler of DRF: refusals, import errors and errors of DRF as problem documents."""
     if isinstance(error, Refused):
         response = problem(error.status, error.code, error.message, errors=_pointed(error.field, error.message))
     elif isinstance(error, ImportProblem):
@@ -45,11 +62,11 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
             errors=_pointed("file", str(error)),
         )
     elif isinstance(error, Http404):
-        response = problem(404, "not-found", "There is nothing here, or it is not yours to see.")
+        response = problem(404, "not-found", "Not found, or you have no access to it.")
     elif isinstance(error, PermissionDenied):
-        response = problem(403, "not-allowed", str(error) or "You may not do this.")
+        response = problem(403, "not-allowed", str(error) or "Your account has no permission for this action.")
     elif isinstance(error, RequestDataTooBig):
-        response = problem(413, "too-large", "The fields of the form are larger than a request may be.")
+        response = problem(413, "too-large", "The form fields are too large.")
     elif isinstance(error, SuspiciousOperation):  # too many fields or files, a name that is a path
         response = problem(400, "invalid", str(error))
     elif isinstance(error, exceptions.ValidationError):
@@ -69,7 +86,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
 
 
 def _first(errors: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The first `MAX_ERRORS`, and after them how many more there are."""
+    """The first `MAX_ERRORS` errors and the number of further ones."""
     shown = [{name: _short(text) for name, text in error.items()} for error in errors[:MAX_ERRORS]]
     if (more := len(errors) - len(shown)) > 0:
         shown.append({"pointer": "", "detail": f"and {more:,} more."})
@@ -98,9 +115,24 @@ def _flatten(detail: Any, pointer: str = "") -> list[dict[str, str]]:
 
 @extend_schema(exclude=True)
 class NothingHere(APIView):
-    """Answers every other address under the API with a problem document instead of a page."""
+    """Answer unknown addresses under the API with a problem document."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Signed in or not."""
+        """Answer 404 after the checks of every request.
+
+        Parameters
+        ----------
+        request
+            The request.
+        *args
+            Further positional values.
+        **kwargs
+            Further named values.
+
+        Raises
+        ------
+        Http404
+            When the row does not exist or is not visible.
+        """
         super().initial(request, *args, **kwargs)
         raise Http404

@@ -1,4 +1,4 @@
-"""ETags of resources, and the entity tags that a request names (RFC 9110, 13.1).
+"""ETags of resources and of requests (RFC 9110, 13.1).
 
 GZipMiddleware makes the ETag of a packed answer weak. A client that sends that one back means the same version, so
 If-Match accepts weak tags too, where RFC 9110 asks for strong comparison: a tag is the version of a row, not of bytes.
@@ -16,7 +16,7 @@ ANY = "*"
 
 
 def tags_in(header: str) -> list[str]:
-    """The entity tags of If-Match or If-None-Match without their mark of weakness, or `*` alone."""
+    """The entity tags of If-Match or If-None-Match without the prefix of weak tags, or `*` alone."""
     return [tag.removeprefix("W/") for tag in parse_etags(header)]
 
 
@@ -26,7 +26,7 @@ def known_etags(request: Request) -> list[str]:
 
 
 def names(tags: list[str], tag: str) -> bool:
-    """Whether the tags of a header name this one, compared weakly (13.1.2), or any tag at all."""
+    """Whether the tags of a header name this one, compared weakly (13.1.2), or are `*`."""
     return tag in tags or tags == [ANY]
 
 
@@ -42,7 +42,7 @@ def etag_of(row: Any) -> str | None:
 
 
 def with_etag(response: Response, row: Any) -> Response:
-    """Add the ETag where the row has one."""
+    """Add the ETag if the row has one."""
     tag = etag_of(row)
     if tag:
         response["ETag"] = tag

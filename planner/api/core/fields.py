@@ -1,4 +1,4 @@
-"""Fields that take what JSON, forms and the database all can hold."""
+"""Fields whose values JSON, forms and the database can represent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from planner.services.fleets.destination_rules import is_number
 
 
 class FiniteFloat(serializers.FloatField):
-    """A float that JSON and the database can hold: DRF's takes "nan", "1_0" and true, and fails beyond floats."""
+    """A finite float. The field of DRF accepts "nan", "1_0" and true, and fails on huge integers."""
 
     def to_internal_value(self, data: Any) -> float:
-        """The number; a validation error when it is none, or not finite."""
+        """The number; a validation error when the value is no finite number."""
         if isinstance(data, bool) or (isinstance(data, str) and not is_number(data.strip())):
             self.fail("invalid")
         try:

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: the answer to a repeated POST is the first answer."""
+"""`Idempotency-Key`: a repeated POST gets the first response."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ from rest_framework.response import Response
 from planner.api.core.errors import CONTENT_TYPE, problem
 from planner.models import IdempotencyRecord
 
-# A key whose first request never came back is free again after this long.
+# A key without a response is free again after this time.
 STALE = dt.timedelta(minutes=5)
 KEPT = dt.timedelta(days=1)
 MAX_LENGTH = 255
 
 
 class Answered(Exception):
-    """The request has its answer already."""
+    """The request already has a response."""
 
     def __init__(self, response: Response) -> None:
         self.response = response
 
 
 def claim(request: Request, key: str) -> IdempotencyRecord:
-    """The new record of this request's key.
+    """The new record of the key of this request.
 
     Raises
     ------
     Answered
-        With the first answer, or with 409 (still running), 422 (another request) or 400 (not a key).
+        With the first response, or with 409 (still running), 422 (another request) or 400 (not a key).
     """
     if len(key) > MAX_LENGTH or not (key.isascii() and key.isprintable()):
-        raise Answered(problem(400, "invalid", f"An Idempotency-Key has 1 to {MAX_LENGTH} printable ASCII characters."))
+        raise Answered(
+            problem(
+                400, "invalid", f"The Idempotency-Key is invalid. Use 1 to {MAX_LENGTH} printable ASCII characters."
+            )
+        )
     wanted = request_digest(request)
     now = timezone.now()
     IdempotencyRecord.objects.filter(created_at__lt=now - KEPT).delete()
@@ -51,16 +55,30 @@ def claim(request: Request, key: str) -> IdempotencyRecord:
     except IntegrityError:
         known = mine.first()
     if known is not None and known.request_digest != wanted:
-        raise Answered(problem(422, "idempotency-mismatch", "This Idempotency-Key was used with another request."))
+        raise Answered(
+            problem(422, "idempotency-mismatch", "This Idempotency-Key was used for another request. Use a new key.")
+        )
     if known is None or known.status is None:
-        raise Answered(problem(409, "in-progress", "The first request with this Idempotency-Key is still running."))
+        raise Answered(
+            problem(409, "in-progress", "The first request with this Idempotency-Key is still running. Repeat later.")
+        )
     content_type = CONTENT_TYPE if known.status >= 400 else None
     headers = {**known.headers, "Idempotency-Replayed": "true"}
     raise Answered(Response(known.body, status=known.status, headers=headers, content_type=content_type))
 
 
 def keep(record: IdempotencyRecord, response: Response, *, secrets: tuple[str, ...] = ()) -> None:
-    """Store the answer for a repeat; a server error is none. Top-level fields in `secrets` are not stored."""
+    """Store the response for a repeat; server errors are not stored.
+
+    Parameters
+    ----------
+    record
+        Record of the key.
+    response
+        The first response.
+    secrets
+        Top-level fields that are not stored.
+    """
     if response.status_code >= 500:
         record.delete()
         return
@@ -73,7 +91,7 @@ def keep(record: IdempotencyRecord, response: Response, *, secrets: tuple[str, .
 
 
 def request_digest(request: Request) -> str:
-    """sha256 over all that makes two requests the same: credential, method, path, If-Match, fields and files."""
+    """sha256 over credential, method, path, If-Match, fields and files of a request."""
     state = hashlib.sha256()
     data: Any = request.data
     fields = data

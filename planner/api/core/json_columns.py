@@ -6,7 +6,7 @@ from django.db.models import Func, JSONField
 
 
 class Without(Func):
-    """A JSON column without some of its names (constants of ours: they stand in the SQL)."""
+    """A JSON column without some names. The names must be constants, because they are part of the SQL."""
 
     def __init__(self, column: str, *names: str) -> None:
         template = "(%(expressions)s - '{" + ",".join(names) + "}'::text[])"
@@ -14,7 +14,7 @@ class Without(Func):
 
 
 class Only(Func):
-    """A JSON column with one of its names and no other, or with none where it lacks it (constants of ours)."""
+    """A JSON column with at most one name. The name must be a constant, because it is part of the SQL."""
 
     def __init__(self, column: str, name: str) -> None:
         template = f"jsonb_strip_nulls(jsonb_build_object('{name}', %(expressions)s -> '{name}'))"

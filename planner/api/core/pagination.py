@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 
 class CreatedCursorPagination(CursorPagination):
-    """Pages that stay right while rows are added. `?page_size=` up to 500."""
+    """Pages that stay stable while rows are added. `?page_size=` up to 500."""
 
     ordering = "-id"
     page_size = 50
@@ -18,7 +18,7 @@ class CreatedCursorPagination(CursorPagination):
     max_page_size = 500
 
     def decode_cursor(self, request: Request) -> Any:
-        """The cursor of the request; a position that is no row id is an invalid cursor, not a query."""
+        """The cursor of the request. A position that is no row id is an invalid cursor."""
         cursor = super().decode_cursor(request)
         position = getattr(cursor, "position", None)
         if position is not None and not (position.isascii() and position.isdigit() and len(position) < 20):

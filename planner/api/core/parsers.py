@@ -1,4 +1,4 @@
-"""JSON bodies of a size and depth that a request may have."""
+"""Parsers with limits on the depth of JSON bodies."""
 
 from __future__ import annotations
 
@@ -16,17 +16,37 @@ MAX_DEPTH = 32
 
 
 class ShallowJSONParser(JSONParser):
-    """DRF's parser, where a body nested deeper than any of ours is a 400, and so is a name that stands twice."""
+    """A JSON parser that refuses deep nesting and duplicate names with 400."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The parsed body."""
+        """The parsed body.
+
+        Parameters
+        ----------
+        stream
+            The body.
+        media_type
+            Content type of the body.
+        parser_context
+            Context of the parser.
+
+        Returns
+        -------
+        dict[str, Any]
+            The parsed body.
+
+        Raises
+        ------
+        ParseError
+            When the body is no JSON object with unique names and moderate depth.
+        """
         try:
             encoding = (parser_context or {}).get("encoding", settings.DEFAULT_CHARSET)
             text = stream.read().decode(encoding)
             body: dict[str, Any] = json.loads(text, parse_constant=_no_number, object_pairs_hook=_each_once)
-        except (ValueError, LookupError) as error:  # LookupError: an encoding that nobody knows
+        except (ValueError, LookupError) as error:  # LookupError: an unknown encoding
             raise ParseError(f"JSON parse error - {error}") from error
         except RecursionError as error:
             raise ParseError("JSON parse error - nested too deeply") from error
@@ -39,14 +59,29 @@ class ShallowJSONParser(JSONParser):
 
 
 class AnyBody(BaseParser):
-    """Takes every body: what can be read is read, and what cannot is empty. For requests that nothing may refuse."""
+    """Accept every body. An unreadable body is empty. For requests that must not be refused."""
 
     media_type = "*/*"
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        """The parsed body, or an empty one."""
+        """The parsed body, or an empty one.
+
+        Parameters
+        ----------
+        stream
+            The body.
+        media_type
+            Content type of the body.
+        parser_context
+            Context of the parser.
+
+        Returns
+        -------
+        Any
+            The parsed body; empty if it is unreadable.
+        """
         kind = (media_type or "").partition(";")[0].strip().lower()
         parsers: dict[str, BaseParser] = {
             "application/json": ShallowJSONParser(),
@@ -64,11 +99,11 @@ def _no_number(text: str) -> Any:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object; of a name that stands twice nobody can say which value counts."""
+    """The object. A duplicate name is refused, because its value is ambiguous."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the name {name[:80]!r} stands twice in one object")
+            raise ValueError(f"the name {name[:80]!r} is duplicate in one object")
         found[name] = value
     return found
 

@@ -1,4 +1,4 @@
-"""What a token's scopes open. Rights of the user behind it are checked by the services."""
+"""Permissions by token scopes. The services check the rights of the user."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from planner.selectors.access import rights
 if TYPE_CHECKING:  # DRF's views import this module while they load
     from rest_framework.views import APIView
 
-# What no token does, whatever its scopes: a person signs in for it.
+# Scope of actions that no token may do; a user must sign in.
 NEVER_BY_TOKEN = "person"  # noqa: S105 - a word, not a password
 
 
 class ScopedPermission(BasePermission):
-    """Signed-in people read everything; a token needs the scope that the view names for the action."""
+    """Signed-in users may read. A token needs the scope that the view names for the action."""
 
-    message = "This token lacks the scope for that."
+    message = "This token lacks the scope for this action. Create a token with the scope."
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Whether the view's scope for this method is among the token's."""
+        """Whether the token has the scope of the view for this method."""
         if not request.user or not request.user.is_authenticated:
             return False
         token = request.auth
@@ -31,12 +31,27 @@ class ScopedPermission(BasePermission):
             return True
         needed = scope_of(view, request.method or "GET")
         if needed == NEVER_BY_TOKEN:
-            self.message = "A token cannot do this; a person must sign in."
+            self.message = "A token cannot do this. Sign in as a user."
             return False
         return needed in token.scopes
 
     def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
-        """A token of one fleet sees that fleet only, and nobody a fleet on which they have no role."""
+        """A token of one fleet sees this fleet only. A user sees only fleets with a role.
+
+        Parameters
+        ----------
+        request
+            The request.
+        view
+            The view.
+        obj
+            The object.
+
+        Returns
+        -------
+        bool
+            Whether access is allowed.
+        """
         fleet_id, token = fleet_id_of(obj), request.auth
         if fleet_id is None:
             return True
@@ -48,14 +63,14 @@ class ScopedPermission(BasePermission):
 
 
 def scope_of(view: APIView, method: str) -> str:
-    """The scope that a view asks for: `scopes[action]`, else read for safe methods and plan for others."""
+    """The scope that a view requires: `scopes[action]`, else read for safe methods and plan for others."""
     scopes: dict[str, str] = getattr(view, "scopes", {})
     action = getattr(view, "action", None) or method.lower()
     return scopes.get(action, "read" if method in SAFE_METHODS else "plan")
 
 
 def fleet_id_of(obj: Any) -> int | None:
-    """The fleet that an object belongs to, None when it belongs to none."""
+    """Id of the fleet of an object; None without a fleet."""
     if isinstance(obj, Fleet):
         return obj.pk
     for path in (("fleet_id",), ("plan", "fleet_id"), ("evaluation", "plan", "fleet_id")):

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says about every route: the problem document, ETags, Idempotency-Key."""
+"""Parts of the OpenAPI document for every route: problem document, ETag, Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IF_MATCH = OpenApiParameter(
     str,
     OpenApiParameter.HEADER,
     required=False,
-    description="ETag that was read; 428 without it, 412 when stale",
+    description="ETag of the last read; 428 if missing, 412 if stale",
 )
 
 
@@ -35,17 +35,17 @@ class Problem(serializers.Serializer[Any]):
 
 
 PROBLEMS = {
-    400: "A value cannot be used",
+    400: "A value is invalid",
     401: "Not signed in",
     403: "Not allowed",
     404: "Not found",
-    405: "This address has no such method",
-    406: "Only JSON is answered",
-    409: "The state of things does not allow it",
-    412: "Changed since it was read",
-    413: "The body is larger than a request may be",
-    415: "Body of a type that is not accepted here",
-    422: "Idempotency-Key used with another request",
+    405: "Method not allowed",
+    406: "Only JSON responses are available",
+    409: "Conflict with the current state",
+    412: "Changed after the last read",
+    413: "The body is too large",
+    415: "Unsupported type of the body",
+    422: "Idempotency-Key was used for another request",
     428: "If-Match is missing",
 }
 
@@ -61,7 +61,7 @@ def CHANGED(serializer: Any, status: int = 200) -> dict[Any, Any]:
 
 
 class Accepted(serializers.Serializer[Any]):
-    """What a 202 says."""
+    """Response of an accepted order."""
 
     job = serializers.IntegerField()
     job_url = serializers.CharField()
@@ -86,10 +86,10 @@ class TokenScheme(OpenApiAuthenticationExtension):
 
 
 class ConsoleSchema(AutoSchema):
-    """Adds to every operation what every operation may answer."""
+    """Adds the common parameters and responses to every operation."""
 
     def get_override_parameters(self) -> list[Any]:
-        """POSTs take an Idempotency-Key."""
+        """Add Idempotency-Key to POST."""
         found = list(super().get_override_parameters())
         if self.method == "POST":
             found.append(
@@ -97,7 +97,7 @@ class ConsoleSchema(AutoSchema):
                     "Idempotency-Key",
                     str,
                     OpenApiParameter.HEADER,
-                    description="A repeated request with the same key gets the first answer again",
+                    description="A repeated request with the same key gets the first response",
                 )
             )
         return found

@@ -1,8 +1,8 @@
-"""What PostgreSQL (or JSON) cannot hold is refused at the door, wherever in a request it stands.
+"""Refuse request values that PostgreSQL or JSON cannot store.
 
-A NUL character, half a surrogate pair and a number that is not finite all parse as JSON or as a form, pass a
-lookup's type check, and fail only in the database: `{"fleet": "a\\u0000"}`, `{"plan": 1e400}`. One walk over what was
-sent answers them all with a 400 and a pointer.
+A NUL character, half a surrogate pair and a number that is not finite all parse as JSON or as a form, pass the
+type check of a lookup, and fail only in the database: `{"fleet": "a\\u0000"}`, `{"plan": 1e400}`. One walk over the
+request answers all of them with 400 and a pointer.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ SURROGATE = "Half of a surrogate pair is not text."
 NOT_FINITE = "Not a finite number."
 OFFSET = "An offset from UTC is less than 16 hours."
 
-# What Python takes for an instant; PostgreSQL refuses its offset.
+# Times that Python accepts, but whose offset PostgreSQL refuses.
 _FAR_OFFSET = re.compile(r"\d{4}-\d\d?-\d\d?[T ]\d\d?:[\d:.,]+ ?[+-](1[6-9]|2\d):?(\d\d)?")
 
 
 def unstorable(value: Any) -> Any:
-    """Faults in the shape of DRF's error details (a list, or a dict by name or position); None when there is none."""
+    """Errors as DRF error details (a list, or a dict by name or position); None without errors."""
     if isinstance(value, str):
         fault = _fault_of_text(value)
         return [fault] if fault else None

@@ -1,4 +1,4 @@
-"""What all endpoints share: fleet scoping, ETag and If-Match, Idempotency-Key."""
+"""Base classes of the endpoints: fleet scoping, ETag and If-Match, Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VERSION_TAG = re.compile(r'"(0|[1-9][0-9]{0,18})"')
 class PreconditionRequired(APIException):
     status_code = 428
     default_code = "precondition-required"
-    default_detail = "Send If-Match with the ETag that you read, so that nobody's change is lost."
+    default_detail = "The header If-Match is missing. Send the ETag of your last read, so that no change is lost."
 
 
 class ConsoleViewSet(viewsets.GenericViewSet[Any]):
@@ -40,12 +40,12 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
     fleet_path = "fleet"
     parser_classes = [ShallowJSONParser, FormParser, MultiPartParser]
     scopes: dict[str, str] = {}
-    # Fields of an answer that are shown once: a repeat under the same Idempotency-Key comes without them.
+    # Fields that only the first response has; a repeat with the same Idempotency-Key omits them.
     secret_fields: tuple[str, ...] = ()
     _record: IdempotencyRecord | None = None
 
     def get_queryset(self) -> models.QuerySet[Any]:
-        """Rows of the token's fleet only, where it has one; and of the fleets that the person behind it may see."""
+        """Rows of the fleets that the user may see; with a token of one fleet, of this fleet only."""
         queryset = super().get_queryset()
         token = self.request.auth
         if not self.fleet_path:
@@ -58,7 +58,7 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
 
     @property
     def person(self) -> User:
-        """Who acts: permission let nobody else in."""
+        """The signed-in user; the permission check ensures that there is one."""
         return cast(User, self.request.user)
 
     # --- ETag ---------------------------------------------------------------------------------------
@@ -81,33 +81,65 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
         return int(versions[0])
 
     def answer(self, row: Any, status: int = 200, **headers: str) -> Response:
-        """The row, serialised, with its ETag."""
-        # The stubs know neither that every viewset here names a queryset nor that it is no manager.
+        """The serialized row with its ETag.
+
+        Parameters
+        ----------
+        row
+            The row that was made or changed.
+        status
+            HTTP status.
+        **headers
+            Further headers.
+
+        Returns
+        -------
+        Response
+            The response.
+        """
+        # The type stubs do not know that `queryset` is set and is no manager.
         row = self.queryset.all().get(pk=row.pk)  # type: ignore[union-attr,arg-type]
         response = Response(self.get_serializer(row).data, status=status, headers=headers)
         return with_etag(response, row)
 
     def accept(self, serializer: type[serializers.Serializer[Any]], *, partial: bool = False) -> dict[str, Any]:
-        """The request's body as the serializer accepts it. A token of one fleet names no other.
+        """The validated body of the request.
 
-        `partial` takes what was sent and nothing else: without it a form that lacks a box means an empty box.
+        A token of one fleet may name this fleet only.
+
+        Parameters
+        ----------
+        serializer
+            The serializer of the input.
+        partial
+            Accept only the fields that were sent. Otherwise a form without a checkbox means an unchecked box.
+
+        Returns
+        -------
+        dict[str, Any]
+            The validated values.
+
+        Raises
+        ------
+        ValidationError
+            When a value is invalid or a field is unknown.
         """
         accepted = serializer(data=self.request.data, partial=partial, context={"request": self.request})
         accepted.is_valid(raise_exception=True)
-        # A misspelt option that is passed over is a plan that nobody ordered. Forms write nested names (`a.b`, `a[0]`).
+        # An ignored misspelt option would order another plan. Forms write nested names (`a.b`, `a[0]`).
         sent = {re.split(r"[.\[]", name, maxsplit=1)[0] for name in self.request.data}
         if unknown := sent - set(accepted.fields) - {CSRF_FIELD}:
             known = ", ".join(accepted.fields) or "none"
-            raise ValidationError(dict.fromkeys(sorted(unknown), f"There is no such field here; known: {known}."))
+            raise ValidationError(dict.fromkeys(sorted(unknown), f"Unknown field; known: {known}."))
         data = dict(accepted.validated_data)
         for row in data.values():
             if isinstance(row, models.Model):
                 self.check_object_permissions(self.request, row)
         return data
 
-    # --- From the request to the answer ---------------------------------------------------------------
+    # --- From the request to the response ---------------------------------------------------------------
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """After authentication and permission: refuse what cannot be stored, answer a repeated POST."""
+        """After authentication and permission: refuse values that cannot be stored, answer a repeated POST."""
         super().initial(request, *args, **kwargs)
         if unstorable(kwargs):
             raise Http404
@@ -122,11 +154,11 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
             self._record = idempotency.claim(request, key)
 
     def takes_keys(self) -> bool:
-        """Whether a repeated POST under an Idempotency-Key is answered as the first was."""
+        """Whether a repeated POST with the same Idempotency-Key gets the first response."""
         return True
 
     def handle_exception(self, exc: Exception) -> Response:
-        """A known answer is an answer."""
+        """Return the stored response of a repeat; free the key after an unexpected error."""
         if isinstance(exc, idempotency.Answered):
             return exc.response
         try:
@@ -137,7 +169,7 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
             raise
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keep the answer for a repeated POST, and no file that was sent."""
+        """Store the response for a repeated POST, and close uploaded files."""
         response = super().finalize_response(request, response, *args, **kwargs)
         close_uploads(request)
         if self._record is not None and isinstance(response, Response):
@@ -146,13 +178,13 @@ class ConsoleViewSet(viewsets.GenericViewSet[Any]):
 
 
 def close_uploads(request: Request) -> None:
-    """Close the temporary files of an upload, also of one that broke off or was refused before it was whole.
+    """Close the temporary files of an upload, also of an incomplete or refused one.
 
-    Django closes those of a form that was read to its end, with the response; of any other the file that was being
-    written stays open until it is collected.
+    Django closes the files of a complete form with the response. The unfinished file of an incomplete form stays
+    open until it is garbage-collected.
     """
     sent = request._request
-    for handler in getattr(sent, "_upload_handlers", []):  # not the property, which makes them
+    for handler in getattr(sent, "_upload_handlers", []):  # the property would create them
         if (file := getattr(handler, "file", None)) is not None:
             file.close()
     for _, files in sent._files.lists() if hasattr(sent, "_files") else ():
@@ -170,12 +202,12 @@ class ReadViewSet(ConsoleViewSet):
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
     def _refuse_unknown_filters(self, request: Request) -> None:
-        """A misspelt filter would answer with everything."""
+        """Refuse unknown filters: a misspelt filter would return all rows."""
         filters = DjangoFilterBackend().get_filterset_class(self, self.get_queryset())
         known = {*(filters.base_filters if filters else ()), "cursor", "page_size", "format"}
         if unknown := set(request.query_params) - known:
             names = ", ".join(sorted(known))
-            raise ValidationError(dict.fromkeys(sorted(unknown), f"There is no such filter here; known: {names}."))
+            raise ValidationError(dict.fromkeys(sorted(unknown), f"Unknown filter; known: {names}."))
 
     def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """One row."""
@@ -187,6 +219,21 @@ class ReadViewSet(ConsoleViewSet):
 
 
 def accepted(request: Request, job: Job, **more: Any) -> Response:
-    """202 with the job's address: what was asked for goes on in the background."""
+    """Answer 202 with the address of a job, which continues in the background.
+
+    Parameters
+    ----------
+    request
+        The request.
+    job
+        The job.
+    **more
+        Further values of the body.
+
+    Returns
+    -------
+    Response
+        The response.
+    """
     url = request.build_absolute_uri(f"/api/v1/jobs/{job.pk}/")
     return Response({"job": job.pk, "job_url": url, **more}, status=202, headers={"Location": url})

@@ -8,7 +8,7 @@ from planner.models import PolicyVersion
 
 
 class PolicyVersionViewSet(ReadViewSet):
-    """The policies that a fleet has had: plans were judged by one of them."""
+    """Versions of the policy of a fleet. Each evaluation names its version."""
 
     queryset = PolicyVersion.objects.select_related("fleet", "changed_by").order_by("-id")
     serializer_class = PolicyVersionSerializer

@@ -54,12 +54,12 @@ class FleetSerializer(serializers.ModelSerializer[models.Fleet]):
 
 class Speed(FiniteFloat):
     def __init__(self, **kwargs: Any) -> None:
-        kwargs.setdefault("help_text", "Relative speed; 1 is the destination that q_cap was measured on")
+        kwargs.setdefault("help_text", "Relative speed; 1 is the destination on which q_cap was measured")
         super().__init__(min_value=MIN_WEIGHT, max_value=MAX_WEIGHT, required=False, **kwargs)
 
 
 class NewDestination(serializers.Serializer[Any]):
-    # Trimmed they would differ from what was sent: the service refuses blanks.
+    # Not trimmed: the service refuses surrounding spaces.
     name = serializers.CharField(max_length=MAX_NAME_CHARS, trim_whitespace=False)
     url = serializers.CharField(max_length=MAX_URL_CHARS, trim_whitespace=False)
     weight = Speed(default=1.0)
@@ -82,7 +82,10 @@ class PolicyInput(serializers.Serializer[Any]):
     accept_simulated = serializers.BooleanField(required=False)
     canary_weights = serializers.ListField(child=FiniteFloat(), required=False, max_length=20)
     canary_holds_s = serializers.ListField(
-        child=FiniteFloat(), required=False, max_length=20, help_text="Seconds: one for all steps, or one for each"
+        child=FiniteFloat(),
+        required=False,
+        max_length=20,
+        help_text="Hold of each step in seconds: one for all steps, or one per step",
     )
     canary_warmup_s = FiniteFloat(required=False, min_value=0, max_value=86_400)
     canary_min_requests = serializers.IntegerField(required=False, min_value=1, max_value=10**9)

@@ -1,3 +1,5 @@
+"""Endpoints of fleets and destinations, with the long poll of the routing table."""
+
 from __future__ import annotations
 
 import threading
@@ -35,17 +37,17 @@ from planner.services.fleets.destinations import add_destinations, change_destin
 from planner.services.fleets.policy import POLICY_FIELDS
 from planner.services.telemetry import windows
 
-# A long poll looks this often for a new version; a waiting router costs one indexed query each time.
+# Seconds between the checks of a long poll for a new version; each check costs one indexed query.
 POLL_S = 0.5
 MAX_WAIT_S = 30
-# Routers that may wait in one web process. A waiting request holds one of its 8 threads (see WEB in
-# cacheroute_web/run/supervisor.py); the others stay free for people, falling back above all.
+# Maximum waiting routers per web process. A waiting request uses one of its 8 threads (see WEB in
+# cacheroute_web/run/supervisor.py); the other threads stay free for pages and fallbacks.
 MAX_WAITING = 4
 _waiting = threading.BoundedSemaphore(MAX_WAITING)
 
 
 class FleetViewSet(FleetRollouts):
-    """Fleets, their published routing table, and the way back to Flat-LB."""
+    """Fleets, their routing table, and the fallback to Flat-LB."""
 
     queryset = Fleet.objects.select_related("serving_profile").order_by("-id")
     serializer_class = FleetSerializer
@@ -63,7 +65,7 @@ class FleetViewSet(FleetRollouts):
 
     @extend_schema(request=FleetInput, responses={201: FleetSerializer})
     def create(self, request: Request) -> Response:
-        """Create a fleet. Flat-LB is live from its first moment."""
+        """Create a fleet. Flat-LB is live at once."""
         if isinstance(request.auth, ApiToken) and request.auth.fleet_id is not None:
             raise PermissionDenied("This token is for another fleet.")
         data = self.accept(FleetInput)
@@ -73,11 +75,11 @@ class FleetViewSet(FleetRollouts):
 
     @extend_schema(request=PolicyInput, responses=CHANGED(FleetSerializer), parameters=[IF_MATCH])
     def partial_update(self, request: Request, slug: str) -> Response:
-        """Change the policy that plans are judged by; evidence judged under the old one becomes stale."""
+        """Change the policy of a fleet. Evidence under the old policy becomes stale."""
         fleet = self.get_object()
         data = self.accept(PolicyInput, partial=True)
         if not data:
-            raise Invalid(f"name what to change, one or more of {', '.join(POLICY_FIELDS)}")
+            raise Invalid(f"the request has no field to change; send one or more of {', '.join(POLICY_FIELDS)}")
         version = self.expected_version(fleet)
         fleets.change_policy(acting_user=self.person, fleet=fleet, expected_version=version, **data)
         return self.answer(fleet)
@@ -85,7 +87,7 @@ class FleetViewSet(FleetRollouts):
     @extend_schema(request=ServingProfileInput, responses=CHANGED(FleetSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"], url_path="serving-profile")
     def serving_profile(self, request: Request, slug: str) -> Response:
-        """Say that the fleet serves otherwise now; what was calibrated, replayed and approved before becomes stale."""
+        """Change the serving profile. Earlier calibrations, replays and approvals become stale."""
         fleet = self.get_object()
         data = self.accept(ServingProfileInput)
         fleets.change_serving_profile(
@@ -96,7 +98,7 @@ class FleetViewSet(FleetRollouts):
     @extend_schema(request=TelemetryInput, responses={201: TelemetryAnswer, 200: TelemetryAnswer})
     @action(detail=True, methods=["post"])
     def telemetry(self, request: Request, slug: str) -> Response:
-        """Report what a router served in a window. The same window again, with the same figures, is counted once."""
+        """Report a telemetry window of a router. A repeated window with the same figures counts once."""
         found = windows.record_windows(
             acting_user=self.person, fleet=self.get_object(), payload=self.accept(TelemetryInput)
         )
@@ -109,7 +111,7 @@ class FleetViewSet(FleetRollouts):
             ),
             OpenApiParameter("If-None-Match", str, OpenApiParameter.HEADER),
         ],
-        responses={200: OpenApiTypes.OBJECT, 304: OpenApiResponse(description="The router's table is the newest")},
+        responses={200: OpenApiTypes.OBJECT, 304: OpenApiResponse(description="The table of the router is current")},
     )
     @action(detail=True, methods=["get"], url_path="routing-table")
     def routing_table(self, request: Request, slug: str) -> HttpResponse:
@@ -139,13 +141,13 @@ class DestinationViewSet(ReadViewSet):
 
     @extend_schema(request=AddDestinationInput, responses={201: DestinationSerializer})
     def create(self, request: Request) -> Response:
-        """Add a destination to a fleet: Flat-LB sends to it at once, plans that are made from now on may."""
+        """Add a destination to a fleet. Flat-LB uses it at once; new plans can use it."""
         data = self.accept(AddDestinationInput)
         row = (data["name"], data["url"], data["weight"])
         try:
             (added,) = add_destinations(acting_user=self.person, fleet=data["fleet"], destinations=[row])
         except Refused as refusal:
-            # The service points into a list of one; this request has the fields of that one.
+            # The service names a field in a list; this request has the fields at the top level.
             refusal.field = refusal.field.rpartition("/")[2] if refusal.field else None
             raise
         return self.answer(added, 201, Location=f"/api/v1/destinations/{added.pk}/")
@@ -156,7 +158,7 @@ class DestinationViewSet(ReadViewSet):
         parameters=[IF_MATCH],
     )
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Mark it up, draining or down, which the published table shows, or say how fast it is, which plans go by."""
+        """Change the state (up, draining, down) or the speed of a destination."""
         destination: Any = self.get_object()
         data = self.accept(DestinationInput)
         version = self.expected_version(destination)
@@ -170,7 +172,7 @@ def table_tag(fleet: Fleet) -> str:
 
 
 def _wait_for_news(fleet: Fleet, known: list[str], deadline: float) -> bool:
-    """Wait until the table is none that the router knows; False at the deadline, or at once when too many wait."""
+    """Wait for a table that the router does not have; False at the deadline, or at once when too many routers wait."""
     if time.monotonic() + POLL_S > deadline or not _waiting.acquire(blocking=False):
         return False
     try:
@@ -189,5 +191,5 @@ def _seconds(text: str | None) -> float:
     if not text:
         return 0.0
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ValidationError({"wait": [f"Whole seconds, at most {MAX_WAIT_S} are waited."]})
+        raise ValidationError({"wait": [f"Write whole seconds, at most {MAX_WAIT_S}."]})
     return float(min(int(text), MAX_WAIT_S))

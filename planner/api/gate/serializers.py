@@ -13,7 +13,7 @@ from planner.selectors.gate.page import evidence_address
 
 
 class WaiverOfCheck(serializers.Serializer[Any]):
-    """A waiver as the evidence of an evaluation holds it."""
+    """A waiver in the evidence of an evaluation."""
 
     id = serializers.IntegerField()
     check = serializers.CharField()
@@ -26,14 +26,14 @@ class WaiverOfCheck(serializers.Serializer[Any]):
 
 
 class CheckSerializer(serializers.Serializer[Any]):
-    """A named check of an item, as it was judged."""
+    """A check of an item with its verdict."""
 
     name = serializers.CharField()
     title = serializers.CharField()
     verdict = serializers.ChoiceField(choices=[PASS, FAIL, MISSING])
     explanation = serializers.CharField()
     numbers = serializers.DictField()
-    waivable = serializers.BooleanField(help_text="Whether people may let a plan go on without it")
+    waivable = serializers.BooleanField(help_text="Whether a waiver is possible")
     waiver = WaiverOfCheck(allow_null=True)
 
 
@@ -48,7 +48,7 @@ class GateItemSerializer(serializers.ModelSerializer[models.GateItem]):
 class GateSerializer(serializers.ModelSerializer[models.GateEvaluation]):
     items = GateItemSerializer(many=True, read_only=True)
     created_by = serializers.CharField(source="created_by.username", read_only=True, allow_null=True, default=None)
-    page = serializers.SerializerMethodField(help_text="Address of the evidence, frozen as it was seen")
+    page = serializers.SerializerMethodField(help_text="Address of the page of the stored evidence")
 
     class Meta:
         model = models.GateEvaluation

@@ -14,7 +14,7 @@ from planner.services.gate import evaluations
 
 
 class GateViewSet(ReadViewSet):
-    """Evaluations of the checklist, with the evidence as it was."""
+    """Evaluations of the checklist with their stored evidence."""
 
     queryset = (
         GateEvaluation.objects.select_related("plan__fleet", "created_by").prefetch_related("items").order_by("-id")
@@ -31,6 +31,6 @@ class GateViewSet(ReadViewSet):
 
     @extend_schema(request=PlanOnlyInput, responses={201: GateSerializer})
     def create(self, request: Request) -> Response:
-        """Judge a plan now."""
+        """Evaluate the checklist of a plan."""
         evaluation = evaluations.evaluate_gate(acting_user=self.person, **self.accept(PlanOnlyInput))
         return self.answer(evaluation, 201, Location=f"/api/v1/gates/{evaluation.pk}/")

@@ -23,6 +23,6 @@ class JobViewSet(ReadViewSet):
     @extend_schema(request=None, responses={200: JobSerializer})
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
-        """Cancel it and what it was making."""
+        """Cancel a job and its result."""
         job = cancel_job(acting_user=self.person, job=self.get_object())
         return self.answer(job)

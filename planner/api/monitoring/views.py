@@ -8,7 +8,7 @@ from planner.models import DriftCheck
 
 
 class DriftCheckViewSet(ReadViewSet):
-    """The monitor's checks: what was validated against what is measured now."""
+    """Drift checks of the monitor: recent telemetry compared with the validated range."""
 
     queryset = DriftCheck.objects.select_related("fleet", "plan").order_by("-id")
     serializer_class = DriftCheckSerializer

@@ -1,4 +1,4 @@
-"""What the document says about explanations and studies; the answers are made by selectors."""
+"""Schema of explanations and studies. Selectors make the responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.models import Study
 
 
 class NullableFloat(serializers.FloatField):
-    """A number, or null where it is not known or not finite."""
+    """A number; null if unknown or not finite."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_null=True, **options)
@@ -20,16 +20,16 @@ class NullableFloat(serializers.FloatField):
 class PlacementSerializer(serializers.Serializer[Any]):
     destination = serializers.CharField()
     share = serializers.FloatField(help_text="Requests/s that the key adds")
-    cold = serializers.FloatField(help_text="Requests/s of traffic that is not planned")
-    heavier_keys = serializers.IntegerField(help_text="Keys of higher rate that are there too")
-    heavier_load = serializers.FloatField(help_text="Requests/s of their shares")
+    cold = serializers.FloatField(help_text="Requests/s of cold keys")
+    heavier_keys = serializers.IntegerField(help_text="Keys of higher rate on the same destination")
+    heavier_load = serializers.FloatField(help_text="Requests/s of the heavier keys")
     load_before = serializers.FloatField()
     load_after = serializers.FloatField()
-    rank = serializers.IntegerField(help_text="1: the lightest destination when the key came")
-    among = serializers.IntegerField(help_text="Destinations that could have taken it")
+    rank = serializers.IntegerField(help_text="1: the least loaded destination at the time of placement")
+    among = serializers.IntegerField(help_text="Possible destinations")
     capacity = serializers.FloatField(help_text="Relative speed of the destination")
-    level = serializers.FloatField(help_text="load_after / capacity, what decides where speeds differ")
-    kept = serializers.BooleanField(help_text="The incumbent held the key there")
+    level = serializers.FloatField(help_text="load_after / capacity, the criterion if speeds differ")
+    kept = serializers.BooleanField(help_text="The key was warm there in the incumbent")
 
 
 class KeyExplanationSerializer(serializers.Serializer[Any]):
@@ -41,7 +41,7 @@ class KeyExplanationSerializer(serializers.Serializer[Any]):
     keys = serializers.IntegerField(help_text="Keys of the workload")
     rate = serializers.FloatField(help_text="Requests/s")
     share_of_total = serializers.FloatField()
-    rank = serializers.IntegerField(help_text="1: the busiest")
+    rank = serializers.IntegerField(help_text="1: the busiest key")
     wanted = serializers.IntegerField(help_text="Destinations by rate / q_cap, not clamped")
     planned = serializers.IntegerField()
     cannot_fit = serializers.BooleanField()
@@ -49,15 +49,15 @@ class KeyExplanationSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(
         help_text="admitted, slots_gone, slots_short, tokens_short, no_room, quota_full, preferred_others or not_told"
     )
-    figures = serializers.DictField(help_text="What makes the reason true")
+    figures = serializers.DictField(help_text="Figures behind the reason")
     members = PlacementSerializer(many=True)
     next_destination = serializers.CharField(allow_null=True)
-    next_load = NullableFloat(help_text="Load of the lightest destination that was left, requests/s")
-    next_level = NullableFloat(help_text="Where that one would have ended, per unit of speed")
+    next_load = NullableFloat(help_text="Load of the next best destination, requests/s")
+    next_level = NullableFloat(help_text="Its load after the placement, per unit of speed")
     uneven = serializers.BooleanField(help_text="The destinations differ in speed")
-    backup = serializers.CharField(allow_null=True, help_text="Where it goes when all its destinations are lost")
+    backup = serializers.CharField(allow_null=True, help_text="Destination while all its destinations are down")
     tenant = serializers.CharField(allow_null=True)
-    incumbent = serializers.IntegerField(allow_null=True, help_text="Number of the plan that was replanned")
+    incumbent = serializers.IntegerField(allow_null=True, help_text="Number of the incumbent of a replan")
     was = serializers.ListField(child=serializers.CharField(), allow_null=True)
     lost = serializers.ListField(child=serializers.CharField(), allow_null=True)
     gained = serializers.ListField(child=serializers.CharField(), allow_null=True)
@@ -85,7 +85,7 @@ class DestinationExplanationSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(choices=["destination"])
     name = serializers.CharField()
     sentence = serializers.CharField(help_text="The explanation in words")
-    index = serializers.IntegerField(help_text="Of the destination in its fleet")
+    index = serializers.IntegerField(help_text="Index of the destination in its fleet")
     available = serializers.BooleanField()
     capacity = serializers.FloatField()
     load = serializers.FloatField(help_text="Planned requests/s, cold traffic included")
@@ -96,8 +96,8 @@ class DestinationExplanationSerializer(serializers.Serializer[Any]):
     relative_load = serializers.FloatField(help_text="Load / capacity over that of the fleet")
     busiest = HeldKeySerializer(many=True)
     imbalance_after = NullableFloat(help_text="Max/mean of the others after its loss")
-    receivers = ReceiverSerializer(many=True, help_text="The 100 that take most")
-    receiver_count = serializers.IntegerField(help_text="All that take something")
+    receivers = ReceiverSerializer(many=True, help_text="The 100 destinations with the largest increase")
+    receiver_count = serializers.IntegerField(help_text="Number of destinations with an increase")
 
 
 EXPLANATION = PolymorphicProxySerializer(

@@ -1,3 +1,5 @@
+"""Endpoints of explanations and studies."""
+
 from __future__ import annotations
 
 from django.http import Http404
@@ -14,7 +16,7 @@ from planner.services.plans import studies
 
 
 class ExplanationViewSet(ConsoleViewSet):
-    """Why keys are where they are."""
+    """Explanations of placements, and sensitivity studies."""
 
     queryset = Plan.objects.select_related("fleet", "workload__rates", "table", "incumbent__table")
     serializer_class = StudySerializer
@@ -29,13 +31,13 @@ class ExplanationViewSet(ConsoleViewSet):
         filters=False,
     )
     def explain(self, request: Request, pk: str) -> Response:
-        """Explain one key or one destination of a plan (exactly one): figures, and a sentence for a person."""
+        """Explain one key or one destination of a plan (exactly one): figures and a sentence."""
         asked = {name: request.query_params.get(name) for name in ("key", "destination")}
         return Response(explanations.explain(self.get_object(), **asked))
 
     @extend_schema(responses={200: StudySerializer}, filters=False)
     def sensitivity(self, request: Request, pk: str) -> Response:
-        """The latest study of how the plan reacts to wrong slots, q_cap and skew; 404 when there is none."""
+        """The latest study of other slots, q_cap and skew; 404 without a study."""
         found = self.get_object().studies.filter(kind=Study.Kind.SENSITIVITY).select_related("created_by").first()
         if found is None:
             raise Http404
@@ -43,7 +45,7 @@ class ExplanationViewSet(ConsoleViewSet):
 
     @extend_schema(request=None, responses={202: Accepted})
     def order_sensitivity(self, request: Request, pk: str) -> Response:
-        """Order that study: 125 plans from scratch, in the background."""
+        """Order a study: 125 new plans, built in the background."""
         plan = self.get_object()
         job = studies.order_study(acting_user=self.person, plan=plan)
         return accepted(request, job, plan=plan.pk)

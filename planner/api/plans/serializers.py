@@ -27,7 +27,7 @@ class PlanSerializer(serializers.ModelSerializer[models.Plan]):
 
 
 class PlanRowSerializer(PlanSerializer):
-    """A plan in a list, without what grows with the number of tenants, keys and destinations."""
+    """A plan in a list, without values per tenant, key and destination."""
 
     parameters = serializers.JSONField(
         source="short_parameters", read_only=True, help_text="Without tenant_quota and tenant_floor"
@@ -45,7 +45,7 @@ class PlanInput(serializers.Serializer[Any]):
         choices=ADMISSIONS,
         required=False,
         default="top_rate",
-        help_text="By rate, by prefill tokens saved per unit of budget, or the best set that fits",
+        help_text="By rate, by saved prefill tokens per unit of budget, or the best set that fits",
     )
     balance_target = FiniteFloat(required=False, allow_null=True, min_value=1, max_value=1e6)
     slots_per_destination = serializers.IntegerField(required=False, allow_null=True, min_value=0, max_value=2**31 - 1)
@@ -54,35 +54,35 @@ class PlanInput(serializers.Serializer[Any]):
         allow_null=True,
         min_value=1,
         max_value=MAX_TOKENS,
-        help_text="KV tokens that each destination may keep warm; the workload must know prefix lengths",
+        help_text="Maximum warm KV tokens per destination; the workload must have prefix lengths",
     )
-    tenant_quota = SlotsOfTenants(help_text="Most warm slots of a tenant: {name: slots}")
-    tenant_floor = SlotsOfTenants(help_text="Warm slots reserved for a tenant, as far as it has demand: {name: slots}")
+    tenant_quota = SlotsOfTenants(help_text="Maximum warm slots per tenant: {name: slots}")
+    tenant_floor = SlotsOfTenants(help_text="Reserved warm slots per tenant, up to its demand: {name: slots}")
     incumbent = serializers.PrimaryKeyRelatedField(
         queryset=models.Plan.objects.all(),
         required=False,
         allow_null=True,
-        help_text="Replan: keep what this plan holds warm as far as the balance allows; none: from scratch",
+        help_text="Replan: keep the warm keys of this plan where the balance allows; null: new plan",
     )
     max_imbalance_factor = FiniteFloat(
         required=False,
         allow_null=True,
         min_value=1,
         max_value=1e6,
-        help_text="Replan: how far the imbalance may exceed a fresh plan's (1.02 when not given)",
+        help_text="Replan: maximum imbalance relative to a new plan (default 1.02)",
     )
     max_moved_share = FiniteFloat(
         required=False,
         allow_null=True,
         min_value=0,
         max_value=1,
-        help_text="Replan: most of the admitted rate that may move for the sake of balance",
+        help_text="Replan: maximum share of the admitted rate that moves for balance",
     )
     replay = ReplayOptions(required=False, allow_null=True)
     note = serializers.CharField(required=False, allow_blank=True, default="", max_length=2000)
 
     def to_internal_value(self, data: Any) -> Any:
-        """What is accepted; a field that only looks like slots of tenants is refused, not dropped."""
+        """The validated input. A misspelt field of tenant slots is refused."""
         refuse_strays(data)
         return super().to_internal_value(data)
 

@@ -1,4 +1,4 @@
-"""Warm slots by tenant in a request: an object in JSON, one field a tenant in a form."""
+"""Warm slots per tenant in a request: an object in JSON, one field per tenant in a form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELDS = ("tenant_quota", "tenant_floor")
 
 
 class Several(list[Any]):
-    """The values of a form's field that was sent more than once."""
+    """The values of a form field that was sent more than once."""
 
 
 class SlotsOfTenants(serializers.DictField):
@@ -26,10 +26,10 @@ class SlotsOfTenants(serializers.DictField):
         super().__init__(required=False, allow_null=True, **kwargs)
 
     def get_value(self, dictionary: Any) -> Any:
-        """What was sent; a text under the bare name too, which is refused, where DRF would overlook it.
+        """The value of the request. A text under the bare name is returned too, so that it is refused.
 
-        In a form all that follows the first dot is the tenant, whatever characters it has, also none: DRF's own
-        reading stops at a line break and knows no tenant without a name.
+        In a form the text after the first dot is the tenant, with any characters or empty. The parser of DRF
+        stops at a line break and requires a name.
         """
         if self.field_name in dictionary or not hasattr(dictionary, "lists"):
             return dictionary.get(self.field_name, empty)
@@ -42,27 +42,31 @@ class SlotsOfTenants(serializers.DictField):
         return found or empty
 
     def to_internal_value(self, data: Any) -> Any:
-        """The slots by tenant; a tenant that stands there twice is refused, for nobody can say which one counts."""
+        """The slots per tenant. A duplicate tenant is refused, because its value is ambiguous."""
         if isinstance(data, dict):
-            twice = {name: ["Sent more than once."] for name, value in data.items() if isinstance(value, Several)}
+            twice = {
+                name: ["Sent more than once. Send each tenant once."]
+                for name, value in data.items()
+                if isinstance(value, Several)
+            }
             if twice:
                 raise serializers.ValidationError(twice)
         return super().to_internal_value(data)
 
 
 def refuse_strays(data: Any) -> None:
-    """Refuse fields that look like slots of tenants and are none, such as `tenant_quotas` or `tenant_quota[acme]`.
+    """Refuse misspelt fields of tenant slots, such as `tenant_quotas` or `tenant_quota[acme]`.
 
     Raises
     ------
     ValidationError
-        With a pointer to each of them.
+        With a pointer to each field.
     """
     if not isinstance(data, Mapping):
         return
     is_form = hasattr(data, "lists")
     strays = {
-        name: ["Not a field; write tenant_quota or tenant_floor, in a form with a dot and the tenant after it."]
+        name: ["Unknown field; write tenant_quota or tenant_floor, in a form followed by a dot and the tenant."]
         for name in data
         if name.startswith(FIELDS)
         and name not in FIELDS

@@ -33,7 +33,7 @@ class PlanViewSet(ReadViewSet):
     scopes = {"approve": NEVER_BY_TOKEN, "reject": NEVER_BY_TOKEN}
 
     def get_queryset(self) -> QuerySet[Plan]:
-        """A list leaves out what is long: in the database, so that it is not even read."""
+        """Plans; a list omits long columns in the query."""
         queryset = super().get_queryset()
         if self.action != "list":
             return queryset
@@ -43,12 +43,12 @@ class PlanViewSet(ReadViewSet):
         )
 
     def get_serializer_class(self) -> type[PlanSerializer]:
-        """Rows of a list are shorter than a plan of its own."""
+        """The short serializer for lists."""
         return PlanRowSerializer if self.action == "list" else PlanSerializer
 
     @extend_schema(request=PlanInput, responses={202: Accepted})
     def create(self, request: Request) -> Response:
-        """Order a plan, from scratch or as a replan of `incumbent`; with `replay` a replay follows the build."""
+        """Order a new plan or a replan of `incumbent`. With `replay`, a replay follows the build."""
         data = self.accept(PlanInput)
         if data.get("replay") is not None:
             data["replay"] = dict(data["replay"])
@@ -58,7 +58,7 @@ class PlanViewSet(ReadViewSet):
     @extend_schema(request=None, responses=CHANGED(PlanSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def submit(self, request: Request, pk: str) -> Response:
-        """Submit for review."""
+        """Submit a plan for review."""
         plan = self.get_object()
         submit_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(plan))
         return self.answer(plan)
@@ -66,7 +66,7 @@ class PlanViewSet(ReadViewSet):
     @extend_schema(request=None, responses=CHANGED(PlanSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def withdraw(self, request: Request, pk: str) -> Response:
-        """Take the plan back from review."""
+        """Withdraw a plan from review."""
         plan = self.get_object()
         withdraw_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(plan))
         return self.answer(plan)
@@ -74,7 +74,7 @@ class PlanViewSet(ReadViewSet):
     @extend_schema(request=ReasonInput, responses=CHANGED(PlanSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def retire(self, request: Request, pk: str) -> Response:
-        """Put the plan away for good."""
+        """Archive a plan."""
         plan = self.get_object()
         data = self.accept(ReasonInput)
         retire_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(plan), **data)
@@ -83,7 +83,7 @@ class PlanViewSet(ReadViewSet):
     @extend_schema(request=serializers.ApproveInput, responses=CHANGED(PlanSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, pk: str) -> Response:
-        """Approve on the evidence that was read. Another person than the author and submitter; never a token."""
+        """Approve a plan on the evidence of `evidence_digest`. Not by its author or submitter, and not by a token."""
         plan = self.get_object()
         data = self.accept(serializers.ApproveInput)
         data["evidence_digest"] = data["evidence_digest"].removeprefix("sha256:")
@@ -93,7 +93,7 @@ class PlanViewSet(ReadViewSet):
     @extend_schema(request=serializers.RejectInput, responses=CHANGED(PlanSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def reject(self, request: Request, pk: str) -> Response:
-        """Reject with a reason."""
+        """Reject a plan with a reason."""
         plan = self.get_object()
         data = self.accept(serializers.RejectInput)
         reject_plan(acting_user=self.person, plan=plan, expected_version=self.expected_version(plan), **data)
@@ -102,7 +102,7 @@ class PlanViewSet(ReadViewSet):
     @extend_schema(responses={200: serializers.CommentSerializer(many=True)}, filters=False)
     @action(detail=True, methods=["get"])
     def comments(self, request: Request, pk: str) -> Response:
-        """What people said about the plan, the newest first."""
+        """Comments on a plan, newest first."""
         row: Any = self.get_object()
         page = self.paginate_queryset(row.comments.select_related("author").order_by("-id"))
         return self.get_paginated_response(serializers.CommentSerializer(page, many=True).data)
@@ -110,7 +110,7 @@ class PlanViewSet(ReadViewSet):
     @extend_schema(request=serializers.CommentInput, responses={201: serializers.CommentSerializer}, filters=False)
     @comments.mapping.post
     def comment(self, request: Request, pk: str) -> Response:
-        """Say something about the plan; it is kept for ever."""
+        """Comment on a plan. Comments are never deleted."""
         plan: Any = self.get_object()
         row = comments.comment_plan(acting_user=self.person, plan=plan, **self.accept(serializers.CommentInput))
         return Response(serializers.CommentSerializer(row).data, status=201)

@@ -15,7 +15,7 @@ from planner.services.replays.events import KINDS, MAX_FACTOR
 from planner.services.replays.options import ARRIVALS, MAX_LOAD_RPS, MAX_ROUNDS, MIN_LOAD_RPS
 from planner.services.replays.policy_parameters import known_parameters
 
-SHARE = "a share of the arrivals' span, 0 the first and 1 the last arrival: the same moment at every load"
+SHARE = "share of the arrival span, 0 the first and 1 the last arrival; the same at every load"
 
 
 def _described(name: str) -> str:
@@ -26,22 +26,22 @@ def _described(name: str) -> str:
 class FaultInput(Strict):
     kind = serializers.ChoiceField(
         choices=KINDS,
-        help_text="down: dies and returns cold; drain: takes no new requests and keeps its cache; slow: its steps take "
+        help_text="down: stops and restarts cold; drain: takes no new requests, keeps its cache; slow: its steps take "
         "`factor` times as long",
     )
     destination = serializers.CharField(max_length=200, help_text="Name of a destination of the plan")
-    start = FiniteFloat(min_value=0, max_value=1, help_text=f"When it begins: {SHARE}")
+    start = FiniteFloat(min_value=0, max_value=1, help_text=f"Start: {SHARE}")
     end = FiniteFloat(
-        required=False, allow_null=True, min_value=0, max_value=1, help_text=f"When it is over: {SHARE}. None: never"
+        required=False, allow_null=True, min_value=0, max_value=1, help_text=f"End: {SHARE}. null: no end"
     )
-    factor = FiniteFloat(required=False, allow_null=True, max_value=MAX_FACTOR, help_text="Of slow ones; 2 if none")
+    factor = FiniteFloat(required=False, allow_null=True, max_value=MAX_FACTOR, help_text="Factor of slow; default 2")
 
 
 class SwitchInput(Strict):
     from_plan = serializers.IntegerField(
-        min_value=1, max_value=2**31 - 1, help_text="Number, in its fleet, of the built plan that is live until `at`"
+        min_value=1, max_value=2**31 - 1, help_text="Number in its fleet of the built plan that is live until `at`"
     )
-    at = FiniteFloat(min_value=0, max_value=1, help_text=f"When this plan takes over: {SHARE}")
+    at = FiniteFloat(min_value=0, max_value=1, help_text=f"Time of the switch to this plan: {SHARE}")
 
 
 @extend_schema_field(
@@ -51,7 +51,7 @@ class ParametersOfPolicies(serializers.JSONField):
     """{policy: {parameter: value}}; forms have no such field."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Objects in an object; what they hold is checked against the policies."""
+        """An object of objects. The service checks the parameters."""
         data = super().to_internal_value(data)
         if not isinstance(data, dict):
             raise serializers.ValidationError("An object: {policy: {parameter: value}}.")
@@ -63,11 +63,11 @@ class ReplayOptions(Strict):
         child=serializers.ChoiceField(choices=list(POLICIES)),
         required=False,
         max_length=20,
-        help_text="Flat-LB and CacheRoute are always among them",
+        help_text="Flat-LB and CacheRoute are always included",
     )
     policy_parameters = ParametersOfPolicies(
         required=False,
-        help_text="Parameters that differ from the defaults, {policy: {parameter: value}}. Known, with defaults: "
+        help_text="Changed parameters, {policy: {parameter: value}}. Parameters with defaults: "
         + "; ".join(_described(name) for name in POLICIES),
     )
     loads_rps = serializers.ListField(
@@ -77,34 +77,36 @@ class ReplayOptions(Strict):
         child=serializers.IntegerField(min_value=0, max_value=2**31 - 1), required=False, max_length=100
     )
     arrivals = serializers.ChoiceField(choices=ARRIVALS, required=False, default="poisson")
-    cv = FiniteFloat(required=False, min_value=0.01, max_value=100, help_text="Of gamma arrivals")
+    cv = FiniteFloat(
+        required=False, min_value=0.01, max_value=100, help_text="Coefficient of variation of gamma arrivals"
+    )
     run_length = serializers.IntegerField(
         required=False,
         min_value=1,
         max_value=5_000_000,
-        help_text="Gaps in a run of bootstrap arrivals; the cube root of their number if none",
+        help_text="Gaps per run of bootstrap arrivals; default: the cube root of the number of gaps",
     )
     requests = serializers.IntegerField(required=False, default=20_000, min_value=100, max_value=5_000_000)
     warmup = FiniteFloat(required=False, default=0.2, min_value=0, max_value=0.99)
-    faults = FaultInput(many=True, required=False, help_text="Makes the replay a what-if")
+    faults = FaultInput(many=True, required=False, help_text="Makes the replay a what-if replay")
     switch = SwitchInput(
-        required=False, allow_null=True, help_text="Another plan is live first. Makes the replay a what-if"
+        required=False, allow_null=True, help_text="Another plan is live first. Makes the replay a what-if replay"
     )
     also = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),
         required=False,
         max_length=20,
-        help_text="Numbers, in the fleet, of other built plans to replay beside, as cacheroute@<number>",
+        help_text="Numbers in the fleet of other built plans to replay, shown as cacheroute@<number>",
     )
     refine = serializers.IntegerField(
         required=False,
         default=0,
         min_value=0,
         max_value=MAX_ROUNDS,
-        help_text="Rounds of bisection between each policy's passing and failing load, after the ladder is done",
+        help_text="Rounds of bisection between the highest passed and the lowest failed load of each policy",
     )
     extend = serializers.BooleanField(
-        required=False, default=False, help_text="Rounds of bisection follow an open end of the ladder too"
+        required=False, default=False, help_text="Rounds also extend beyond the lowest and highest load"
     )
 
 
@@ -127,8 +129,8 @@ class ReplaySerializer(serializers.ModelSerializer[models.Replay]):
 
 
 class ReplayRowSerializer(ReplaySerializer):
-    """A replay in a list, without what grows with its policies, loads, seeds and tenants."""
+    """A replay in a list, without values per policy, load, seed and tenant."""
 
     verdict = serializers.JSONField(
-        source="short_verdict", read_only=True, help_text="Of the verdict only the capacity of each policy"
+        source="short_verdict", read_only=True, help_text="Only the capacity of each policy"
     )

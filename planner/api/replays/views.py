@@ -19,7 +19,7 @@ from planner.services.replays import orders as replay_orders
 
 
 class ReplayViewSet(ReadViewSet):
-    """Shadow replays."""
+    """Replays of plans."""
 
     queryset = Replay.objects.select_related("plan", "created_by").order_by("-id")
     serializer_class = serializers.ReplaySerializer
@@ -27,28 +27,28 @@ class ReplayViewSet(ReadViewSet):
     filterset_fields = {"plan": ["exact"], "state": ["exact"], "plan__fleet__slug": ["exact"]}
 
     def get_queryset(self) -> QuerySet[Replay]:
-        """A list leaves out the verdict but for its capacities, and cells need none: it is not even read."""
+        """Replays; lists omit the verdict except capacities, and cells omit it."""
         queryset = super().get_queryset()
         if self.action not in ("list", "cells"):
             return queryset
         return queryset.defer("verdict").annotate(short_verdict=Only("verdict", "capacity"))
 
     def get_serializer_class(self) -> type[serializers.ReplaySerializer]:
-        """Rows of a list are shorter than a replay of its own."""
+        """The short serializer for lists."""
         if self.action == "list":
             return serializers.ReplayRowSerializer
         return serializers.ReplaySerializer
 
     @extend_schema(request=serializers.ReplayInput, responses={202: Accepted})
     def create(self, request: Request) -> Response:
-        """Replay a built plan against Flat-LB; the checklist is evaluated when the last cell is in."""
+        """Order a replay of a built plan against Flat-LB. The checklist is evaluated after the last cell."""
         row, job = replay_orders.start_replay(acting_user=self.person, **self.accept(serializers.ReplayInput))
         return accepted(request, job, plan=row.plan_id, replay=row.pk)
 
     @extend_schema(responses={200: serializers.ReplayCellSerializer(many=True)}, filters=False)
     @action(detail=True, methods=["get"])
     def cells(self, request: Request, pk: str) -> Response:
-        """Every cell with its figures."""
+        """Cells of a replay with their figures."""
         row: Any = self.get_object()
         page = self.paginate_queryset(row.cells.order_by("-id"))
         return self.get_paginated_response(serializers.ReplayCellSerializer(page, many=True).data)

@@ -1,4 +1,4 @@
-"""Endpoint of the tasks that wait for the signed-in person."""
+"""Endpoint of the open items of the signed-in user."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from planner.selectors.reviews.inbox import waiting_for_me
 
 
 class WaitingViewSet(ConsoleViewSet):
-    """What waits for the person who asks."""
+    """Open items of the signed-in user."""
 
     queryset = Fleet.objects.none()
     fleet_path = ""
     serializer_class = WaitingSerializer
-    pagination_class = None  # as long as what waits for one person
+    pagination_class = None  # the list of one user is short
 
     @extend_schema(responses={200: WaitingSerializer(many=True)})
     def list(self, request: Request) -> Response:
-        """Approvals and reviews asked for, rollouts held, fleets outside their range; the oldest first."""
+        """Requested approvals and reviews, held rollouts, fleets out of range; oldest first."""
         token = request.auth
         mine = waiting_for_me(self.person)
         if isinstance(token, ApiToken) and token.fleet is not None:

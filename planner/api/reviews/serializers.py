@@ -18,7 +18,7 @@ class WaitingSerializer(serializers.Serializer[Any]):
     fleet = serializers.CharField()
     text = serializers.CharField()
     since = serializers.DateTimeField()
-    path = serializers.CharField(help_text="Page to decide on")
+    path = serializers.CharField(help_text="Page of the item")
     simulated = serializers.BooleanField()
 
 
@@ -26,7 +26,7 @@ class ApprovalSerializer(serializers.ModelSerializer[models.Approval]):
     approver = serializers.CharField(source="approver.username", read_only=True)
     author = serializers.CharField(source="author.username", read_only=True)
     submitter = serializers.CharField(source="submitter.username", read_only=True)
-    evidence_page = serializers.SerializerMethodField(help_text="Address of what the approver saw")
+    evidence_page = serializers.SerializerMethodField(help_text="Address of the stored evidence")
 
     class Meta:
         model = models.Approval
@@ -37,7 +37,7 @@ class ApprovalSerializer(serializers.ModelSerializer[models.Approval]):
 
     @extend_schema_field(serializers.CharField())
     def get_evidence_page(self, row: models.Approval) -> str:
-        """The page of the evaluation that was decided on."""
+        """Address of the page of the evaluation."""
         return evidence_address(row.plan, row.evaluation_id)
 
 
@@ -62,7 +62,7 @@ class CommentSerializer(serializers.ModelSerializer[models.PlanComment]):
         fields = ["id", "plan", "author", "text", "evidence_digest", "created_at"]
 
 
-# --- What is accepted ---------------------------------------------------------------------------------
+# --- Input ---------------------------------------------------------------------------------
 class ApproveInput(serializers.Serializer[Any]):
     evidence_digest = serializers.CharField(max_length=71)
     comment = serializers.CharField(required=False, allow_blank=True, default="", max_length=4000)

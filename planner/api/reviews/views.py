@@ -18,7 +18,7 @@ from planner.services.reviews.approvals import withdraw_approval
 
 
 class ApprovalViewSet(ReadViewSet):
-    """Decisions, each bound to the evidence it was made on."""
+    """Approvals and rejections, each bound to its evidence."""
 
     queryset = Approval.objects.select_related("plan__fleet", "approver", "author", "submitter").order_by("-id")
     serializer_class = serializers.ApprovalSerializer
@@ -35,14 +35,14 @@ class ApprovalViewSet(ReadViewSet):
     @extend_schema(request=serializers.WithdrawInput, responses={200: serializers.ApprovalSerializer}, filters=False)
     @action(detail=True, methods=["post"])
     def withdraw(self, request: Request, pk: str) -> Response:
-        """Take one's own approval back; never by a token."""
+        """Withdraw an approval of the signed-in user; not by a token."""
         row: Any = self.get_object()
         data = self.accept(serializers.WithdrawInput)
         return self.answer(withdraw_approval(acting_user=self.person, approval=row, **data))
 
 
 class WaiverViewSet(ReadViewSet):
-    """Leave to go on although a check does not pass: asked for, granted by a second person, for 30 days at most."""
+    """Permissions to continue although a check does not pass. A second person grants them for at most 30 days."""
 
     queryset = Waiver.objects.select_related("plan__fleet", "requested_by", "granted_by", "ended_by").order_by("-id")
     serializer_class = serializers.WaiverSerializer
@@ -58,21 +58,21 @@ class WaiverViewSet(ReadViewSet):
 
     @extend_schema(request=serializers.WaiverInput, responses={201: serializers.WaiverSerializer})
     def create(self, request: Request) -> Response:
-        """Ask for a waiver of a check that does not pass."""
+        """Request a waiver of a check that does not pass."""
         row = waivers.request_waiver(acting_user=self.person, **self.accept(serializers.WaiverInput))
         return self.answer(row, 201, Location=f"/api/v1/waivers/{row.pk}/")
 
     @extend_schema(request=None, responses={200: serializers.WaiverSerializer}, filters=False)
     @action(detail=True, methods=["post"])
     def grant(self, request: Request, pk: str) -> Response:
-        """Grant it: another person than asked for it, wrote or submitted the plan; never a token."""
+        """Grant a waiver. Not by its requester, the author or submitter of the plan, or a token."""
         row: Any = self.get_object()
         return self.answer(waivers.grant_waiver(acting_user=self.person, waiver=row))
 
     @extend_schema(request=serializers.WithdrawInput, responses={200: serializers.WaiverSerializer}, filters=False)
     @action(detail=True, methods=["post"])
     def refuse(self, request: Request, pk: str) -> Response:
-        """Refuse what was asked for, or take back what one asked for."""
+        """Refuse a requested waiver, or withdraw an own request."""
         row: Any = self.get_object()
         data = self.accept(serializers.WithdrawInput)
         return self.answer(waivers.refuse_waiver(acting_user=self.person, waiver=row, **data))
@@ -80,7 +80,7 @@ class WaiverViewSet(ReadViewSet):
     @extend_schema(request=serializers.WithdrawInput, responses={200: serializers.WaiverSerializer}, filters=False)
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, pk: str) -> Response:
-        """End a waiver that is in force."""
+        """Revoke a granted waiver."""
         row: Any = self.get_object()
         data = self.accept(serializers.WithdrawInput)
         return self.answer(waivers.revoke_waiver(acting_user=self.person, waiver=row, **data))

@@ -1,4 +1,4 @@
-"""What happens to the rollouts of a fleet as a whole: actions of `/fleets/{slug}/`."""
+"""Actions on all rollouts of a fleet: `/fleets/{slug}/`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,25 @@ class FleetRollouts(ReadViewSet):
     rollout_scopes = {"fall_back": "deploy", "roll_back": "deploy", "freeze": "deploy", "unfreeze": "deploy"}
 
     def get_parsers(self) -> list[BaseParser]:
-        """As everywhere; but no body keeps a fleet from falling back."""
+        """The default parsers. For a fallback, a parser that accepts every body."""
         return [AnyBody()] if self._falls_back else super().get_parsers()
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
-        """Whoever falls back is answered in JSON, whatever they would rather have."""
+        """Answer a fallback in JSON, whatever Accept says."""
         return super().perform_content_negotiation(request, force=force or self._falls_back)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """As everywhere; but nothing that stands in a request keeps a fleet from falling back."""
+        """The default checks. For a fallback, invalid values are ignored.
+
+        Parameters
+        ----------
+        request
+            The request.
+        *args
+            Further positional values.
+        **kwargs
+            Further named values.
+        """
         try:
             super().initial(request, *args, **kwargs)
         except ValidationError:
@@ -46,20 +56,20 @@ class FleetRollouts(ReadViewSet):
                 raise
 
     def takes_keys(self) -> bool:
-        """Falling back is safe to repeat by itself: each one acts, for what was true at the first may not be now."""
+        """False for a fallback: every repeat acts, because the state may differ from the first request."""
         return not self._falls_back
 
     @property
     def _falls_back(self) -> bool:
-        # The action itself is known only after parsers and renderers were chosen.
+        # The action is known only after parsers and renderers are chosen.
         return "fall_back" in (getattr(self, "action_map", None) or {}).values()
 
     @extend_schema(request={"application/json": ReasonInput}, responses={200: RolloutSerializer})
     @action(detail=True, methods=["post"], url_path="fall-back")
     def fall_back(self, request: Request, slug: str) -> Response:
-        """Send all traffic by Flat-LB, now. Safe to repeat; needs no worker and no broker, and no freeze stops it.
+        """Route all keys by Flat-LB at once. Safe to repeat. Needs no worker and no broker, and ignores freezes.
 
-        A reason that cannot be read or stored is mended or left out.
+        An unreadable reason is repaired or omitted.
         """
         rollout = fallback.fall_back(acting_user=self.person, fleet=self.get_object(), reason=_reason(request))
         return _shown(rollout)
@@ -67,7 +77,7 @@ class FleetRollouts(ReadViewSet):
     @extend_schema(request=serializers.RollBackInput, responses={200: RolloutSerializer})
     @action(detail=True, methods=["post"], url_path="roll-back")
     def roll_back(self, request: Request, slug: str) -> Response:
-        """Make a plan active again that was active before, at once and without a new replay."""
+        """Make an earlier active plan active again, at once and without a new replay."""
         fleet = self.get_object()
         data = self.accept(serializers.RollBackInput)
         return _shown(rollback.roll_back(acting_user=self.person, fleet=fleet, **data))
@@ -75,7 +85,7 @@ class FleetRollouts(ReadViewSet):
     @extend_schema(request=serializers.NeededReasonInput, responses={201: serializers.FreezeSerializer})
     @action(detail=True, methods=["post"])
     def freeze(self, request: Request, slug: str) -> Response:
-        """Freeze the rollouts of the fleet: nothing moves but what takes a plan off traffic."""
+        """Freeze the rollouts of a fleet. Only actions that take a plan off traffic remain possible."""
         fleet = self.get_object()
         data = self.accept(serializers.NeededReasonInput)
         made = freezes.freeze(acting_user=self.person, fleet=fleet, **data)
@@ -85,7 +95,7 @@ class FleetRollouts(ReadViewSet):
     @extend_schema(request=ReasonInput, responses=CHANGED(serializers.FreezeSerializer))
     @action(detail=True, methods=["post"])
     def unfreeze(self, request: Request, slug: str) -> Response:
-        """Lift the freeze that the fleet has of its own."""
+        """Lift the freeze of this fleet; a freeze of all fleets stays."""
         fleet = self.get_object()
         lifted = freezes.unfreeze(acting_user=self.person, fleet=fleet, **self.accept(ReasonInput))
         return Response(serializers.FreezeSerializer(lifted).data)
@@ -97,7 +107,7 @@ def _shown(rollout: Rollout) -> Response:
 
 
 def _reason(request: Request) -> str:
-    """The text that was sent as the reason, if any can be read."""
+    """The reason of the request; empty if it is missing or no text."""
     sent: Any = request.data
     value = sent.get("reason") if hasattr(sent, "get") else None
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""Rollouts as they stand: steps, what holds them, how their latest step was judged; and freezes."""
+"""Serializers of rollouts, analyses, freezes and blast radius. Rules live in the services."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class RolloutAnalysisSerializer(serializers.ModelSerializer[models.RolloutAnalys
 
 class PlannedStepSerializer(serializers.Serializer[Any]):
     weight = serializers.FloatField(help_text="Share of keys")
-    hold_s = serializers.FloatField(help_text="Seconds that it is watched for")
+    hold_s = serializers.FloatField(help_text="Hold in seconds")
 
 
 class HeldSerializer(serializers.Serializer[Any]):
     code = serializers.ChoiceField(choices=["frozen", "paused", "watching", "analysis"])
-    message = serializers.CharField(help_text="Why it is held, and what to do")
+    message = serializers.CharField(help_text="Reason of the hold, and the next action")
 
 
 class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
@@ -47,20 +47,21 @@ class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
     planned_steps = PlannedStepSerializer(many=True, read_only=True)
     steps = RolloutStepSerializer(many=True, read_only=True)
     step = serializers.IntegerField(
-        source="standing.step", read_only=True, help_text="The step that it is in, from 1; 0: scheduled only"
+        source="standing.step", read_only=True, help_text="Current step, from 1; 0: scheduled"
     )
     next_weight = serializers.FloatField(
-        source="standing.next_weight", read_only=True, allow_null=True, help_text="null: an advance makes it active"
+        source="standing.next_weight",
+        read_only=True,
+        allow_null=True,
+        help_text="Weight of the next step; null: the next advance makes the plan active",
     )
     hold_left_s = serializers.FloatField(
-        source="standing.hold_left_s", read_only=True, help_text="Seconds that the step is still watched for"
+        source="standing.hold_left_s", read_only=True, help_text="Remaining seconds of the hold"
     )
     analysis = RolloutAnalysisSerializer(
-        source="standing.analysis", read_only=True, allow_null=True, help_text="The latest of this step"
+        source="standing.analysis", read_only=True, allow_null=True, help_text="Latest analysis of the step"
     )
-    held = HeldSerializer(
-        source="standing.held", many=True, read_only=True, help_text="What keeps it from its next step; empty: nothing"
-    )
+    held = HeldSerializer(source="standing.held", many=True, read_only=True, help_text="Holds of the step; empty: none")
 
     class Meta:
         model = models.Rollout
@@ -73,8 +74,8 @@ class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
         read_only_fields = fields
 
     def to_representation(self, instance: models.Rollout) -> dict[str, Any]:
-        """With where it stands, which is found once; `freezes` of the context are the open ones."""
-        instance.standing = rollout_state(instance, self.context.get("freezes"))  # type: ignore[attr-defined]  # kept for the fields that read it
+        """The rollout with its state, which is computed once. `freezes` of the context are the open freezes."""
+        instance.standing = rollout_state(instance, self.context.get("freezes"))  # type: ignore[attr-defined]  # used by the fields
         return super().to_representation(instance)
 
 
@@ -93,43 +94,43 @@ class FreezeSerializer(serializers.ModelSerializer[models.Freeze]):
 
 class TouchedTenantSerializer(serializers.Serializer[Any]):
     tenant = serializers.CharField()
-    keys = serializers.IntegerField(help_text="Of its keys, how many are touched")
-    rate_rps = serializers.FloatField(help_text="Requests/s of these")
-    share_of_own = serializers.FloatField(help_text="Share of the tenant's own requests/s")
+    keys = serializers.IntegerField(help_text="Affected keys of the tenant")
+    rate_rps = serializers.FloatField(help_text="Requests/s of the affected keys")
+    share_of_own = serializers.FloatField(help_text="Share of the requests/s of the tenant")
 
 
 class DipSerializer(serializers.Serializer[Any]):
-    cold_share = serializers.FloatField(help_text="Share of requests that find a cold destination at the switch")
+    cold_share = serializers.FloatField(help_text="Share of cold requests at the switch")
     first_misses = serializers.IntegerField(help_text="Pairs of key and destination that start cold")
-    half_s = serializers.FloatField(help_text="Seconds until half of the cold requests/s is left")
-    tenth_s = serializers.FloatField(help_text="Seconds until a tenth is left")
-    how = serializers.CharField(help_text="What is assumed")
+    half_s = serializers.FloatField(help_text="Seconds until half of the cold requests/s remains")
+    tenth_s = serializers.FloatField(help_text="Seconds until a tenth remains")
+    how = serializers.CharField(help_text="Assumptions of the estimate")
 
 
 class BlastRadiusSerializer(serializers.Serializer[Any]):
-    """What bringing a plan to traffic would touch; an estimate from tables and rates."""
+    """Blast radius of a plan: an estimate from tables and rates."""
 
-    against = serializers.IntegerField(help_text="Number of the plan that is active now")
+    against = serializers.IntegerField(help_text="Number of the active plan")
     estimate = serializers.BooleanField()
-    keys_gained = serializers.IntegerField(help_text="Keys that only the new table keeps warm")
-    keys_lost = serializers.IntegerField(help_text="Keys that only the active one keeps warm")
-    keys_moved = serializers.IntegerField(help_text="Keys that both keep warm, on other destinations")
-    keys_gone = serializers.IntegerField(help_text="Keys of the active table that the workload does not know")
-    rate_gained = serializers.FloatField(help_text="Share of the workload's requests/s of the keys gained")
-    rate_lost = serializers.FloatField(help_text="Of the keys lost")
-    rate_changed = serializers.FloatField(help_text="Of the keys moved")
-    rate_moved = serializers.FloatField(help_text="Of all these together")
+    keys_gained = serializers.IntegerField(help_text="Keys that are warm only in the new table")
+    keys_lost = serializers.IntegerField(help_text="Keys that are warm only in the active table")
+    keys_moved = serializers.IntegerField(help_text="Keys that are warm in both tables on different destinations")
+    keys_gone = serializers.IntegerField(help_text="Keys of the active table without requests in the workload")
+    rate_gained = serializers.FloatField(help_text="Share of the requests/s of the workload on gained keys")
+    rate_lost = serializers.FloatField(help_text="Share on lost keys")
+    rate_changed = serializers.FloatField(help_text="Share on moved keys")
+    rate_moved = serializers.FloatField(help_text="Share on gained, lost and moved keys")
     rate_rps = serializers.FloatField(help_text="Requests/s of the workload")
     tenants = TouchedTenantSerializer(many=True)
-    tenant_count = serializers.IntegerField(help_text="Tenants touched; the first 20 are listed")
-    rewarm_tokens = serializers.IntegerField(allow_null=True, help_text="null: prefix lengths are not known")
+    tenant_count = serializers.IntegerField(help_text="Affected tenants; the first 20 are listed")
+    rewarm_tokens = serializers.IntegerField(allow_null=True, help_text="null: prefix lengths are unknown")
     dip = DipSerializer()
 
 
-# --- What is accepted ---------------------------------------------------------------------------------
+# --- Input ---------------------------------------------------------------------------------
 class RolloutInput(PlanOnlyInput):
     scheduled_for = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="Start then, after everything was checked again; without: now"
+        required=False, allow_null=True, help_text="Time of the start, if all checks pass again; null: now"
     )
 
 
@@ -146,4 +147,6 @@ class RollBackInput(PlanOnlyInput, NeededReasonInput):
 
 
 class FreezeInput(NeededReasonInput):
-    fleet = FleetField(required=False, allow_null=True, help_text="null: all fleets, by the right to manage fleets")
+    fleet = FleetField(
+        required=False, allow_null=True, help_text="null: all fleets; requires the right to manage fleets"
+    )

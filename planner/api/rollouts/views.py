@@ -1,3 +1,5 @@
+"""Endpoints of rollouts, freezes and blast radius."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -32,7 +34,7 @@ RolloutSerializer = serializers.RolloutSerializer
 
 
 class RolloutViewSet(ReadViewSet):
-    """Canaries, schedules and what is active."""
+    """Rollouts: scheduled, canary, active and ended."""
 
     queryset = rollouts_with_state()
     serializer_class = RolloutSerializer
@@ -42,7 +44,7 @@ class RolloutViewSet(ReadViewSet):
     )
 
     def get_serializer_context(self) -> dict[str, Any]:
-        """The freezes that are open, read once for all rows."""
+        """The context with the open freezes, read once for all rows."""
         return {**super().get_serializer_context(), "freezes": list(open_freezes())}
 
     @extend_schema(request=serializers.RolloutInput, responses={201: RolloutSerializer})
@@ -54,37 +56,37 @@ class RolloutViewSet(ReadViewSet):
     @extend_schema(request=None, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def advance(self, request: Request, pk: str) -> Response:
-        """Take the canary to its next weight; after the last the plan is active. 409 `held` says what holds it."""
+        """Advance a canary to its next weight; after the last weight the plan is active. 409 `held` names the holds."""
         return self._changed(advance_rollout)
 
     @extend_schema(request=serializers.NeededReasonInput, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def promote(self, request: Request, pk: str) -> Response:
-        """Make the plan active at once: watching that is left is skipped, an analysis that is no pass never is."""
+        """Promote a canary: skip the remaining steps and holds. The latest analysis must have passed."""
         return self._changed(promote_rollout, **self.accept(serializers.NeededReasonInput))
 
     @extend_schema(request=ReasonInput, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, pk: str) -> Response:
-        """Keep the canary where it is until somebody resumes it."""
+        """Pause a canary until it is resumed."""
         return self._changed(pause_rollout, **self.accept(ReasonInput))
 
     @extend_schema(request=None, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, pk: str) -> Response:
-        """Let a paused canary go on; nothing moves by that alone."""
+        """Resume a paused canary. It does not advance it."""
         return self._changed(resume_rollout)
 
     @extend_schema(request=ReasonInput, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def abort(self, request: Request, pk: str) -> Response:
-        """Take the canary off traffic, or call off a schedule."""
+        """Abort a canary, or cancel a scheduled rollout."""
         return self._changed(abort_rollout, **self.accept(ReasonInput))
 
     @extend_schema(request=serializers.RescheduleInput, responses=CHANGED(RolloutSerializer), parameters=[IF_MATCH])
     @action(detail=True, methods=["post"])
     def reschedule(self, request: Request, pk: str) -> Response:
-        """Move the start of a scheduled canary."""
+        """Change the start time of a scheduled canary."""
         return self._changed(reschedule_rollout, **self.accept(serializers.RescheduleInput))
 
     @extend_schema(
@@ -93,7 +95,7 @@ class RolloutViewSet(ReadViewSet):
     )
     @action(detail=True, methods=["get"])
     def analyses(self, request: Request, pk: str) -> Response:
-        """How its steps were judged, newest first."""
+        """Analyses of a rollout, newest first."""
         row: Any = self.get_object()
         page = self.paginate_queryset(row.analyses.order_by("-id"))
         return self.get_paginated_response(serializers.RolloutAnalysisSerializer(page, many=True).data)
@@ -105,17 +107,17 @@ class RolloutViewSet(ReadViewSet):
 
 
 class FreezeViewSet(ReadViewSet):
-    """Times in which no rollout moves, on a fleet or on all."""
+    """Freezes of one fleet or of all fleets. During a freeze no rollout moves."""
 
     queryset = Freeze.objects.select_related("fleet", "frozen_by", "lifted_by").order_by("-id")
     serializer_class = serializers.FreezeSerializer
-    # Those of all fleets are everybody's to see: they stop everybody.
+    # All users see the freezes of all fleets, because these affect every fleet.
     fleet_path = ""
     filterset_fields = {"fleet__slug": ["exact"], "lifted_at": ["isnull"]}
     scopes = {"create": "deploy", "lift": "deploy"}
 
     def get_queryset(self) -> models.QuerySet[Freeze]:
-        """Of the fleets that may be seen, and of all fleets."""
+        """Freezes of visible fleets, and freezes of all fleets."""
         seen = rights.visible_fleets(self.request.user)
         token = self.request.auth
         if isinstance(token, ApiToken) and token.fleet_id is not None:
@@ -124,7 +126,7 @@ class FreezeViewSet(ReadViewSet):
 
     @extend_schema(request=serializers.FreezeInput, responses={201: serializers.FreezeSerializer})
     def create(self, request: Request) -> Response:
-        """Freeze the rollouts of one fleet, or of all."""
+        """Freeze the rollouts of one fleet or of all fleets."""
         data = self.accept(serializers.FreezeInput)
         fleet = data.get("fleet")
         self._not_beyond_the_token(fleet)
@@ -134,7 +136,7 @@ class FreezeViewSet(ReadViewSet):
     @extend_schema(request=ReasonInput, responses=CHANGED(serializers.FreezeSerializer))
     @action(detail=True, methods=["post"])
     def lift(self, request: Request, pk: str) -> Response:
-        """Let rollouts move again; nothing moves by that alone."""
+        """Lift a freeze. It advances no rollout."""
         freeze: Any = self.get_object()
         self._not_beyond_the_token(freeze.fleet)
         lift_freeze(acting_user=self.person, freeze=freeze, **self.accept(ReasonInput))
@@ -143,11 +145,11 @@ class FreezeViewSet(ReadViewSet):
     def _not_beyond_the_token(self, fleet: Any) -> None:
         token = self.request.auth
         if fleet is None and isinstance(token, ApiToken) and token.fleet_id is not None:
-            raise PermissionDenied("This token is for one fleet; it neither freezes nor frees all.")
+            raise PermissionDenied("This token is for one fleet. It cannot freeze or unfreeze all fleets.")
 
 
 class BlastRadiusViewSet(ConsoleViewSet):
-    """What bringing a plan to traffic would touch."""
+    """Blast radius of plans."""
 
     queryset = Plan.objects.select_related("fleet", "workload__rates", "table")
     serializer_class = serializers.BlastRadiusSerializer
@@ -155,5 +157,5 @@ class BlastRadiusViewSet(ConsoleViewSet):
 
     @extend_schema(responses={200: serializers.BlastRadiusSerializer}, filters=False)
     def blast_radius(self, request: Request, pk: str) -> Response:
-        """Compare the plan with the active one: keys, tenants, rate, tokens to re-warm. An estimate."""
+        """Estimate the keys, tenants, rate and tokens that a plan would change."""
         return Response(blast_radius(self.get_object()).to_json())

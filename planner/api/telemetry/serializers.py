@@ -1,4 +1,4 @@
-"""What routers report, and what is shown of it and of the monitor's checks."""
+"""Serializers of telemetry: reports of routers and stored windows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TelemetryWindowSerializer(serializers.ModelSerializer[models.TelemetryWind
 
 
 class TelemetryRowSerializer(TelemetryWindowSerializer):
-    """A row of a list: without the counts of keys, the sketch and the figures of destinations."""
+    """A window in a list, without key counts, sketch and figures of destinations."""
 
     figures = serializers.JSONField(source="short_figures", read_only=True)
 
@@ -35,20 +35,20 @@ class TelemetryRowSerializer(TelemetryWindowSerializer):
     {
         "type": "object",
         "additionalProperties": {"type": "integer", "minimum": 0, "maximum": MOST},
-        "description": "Requests of each routing key, by its name; never text of prompts",
+        "description": "Requests by key name; prompt text is never sent",
     }
 )
 class KeyCounts(serializers.Field[Any, Any, Any, Any]):
-    """{key: requests}: many, so that they are looked over at once and not one by one."""
+    """{key: requests}; validated in one pass, because there can be many."""
 
     def to_internal_value(self, data: Any) -> dict[str, int]:
-        """The counts; what they may be is checked with the arms."""
+        """The counts; the service validates their values."""
         if not isinstance(data, dict):
             raise serializers.ValidationError("An object: {key: requests}.")
         return data
 
     def to_representation(self, value: Any) -> Any:
-        """As they are."""
+        """The counts unchanged."""
         return value
 
 
@@ -69,49 +69,49 @@ class KeyCounts(serializers.Field[Any, Any, Any, Any]):
     }
 )
 class SketchField(serializers.Field[Any, Any, Any, Any]):
-    """A latency sketch; the service reads it."""
+    """A latency sketch; the service parses it."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
-        """The object that was sent."""
+        """The object of the request."""
         if not isinstance(data, dict):
             raise serializers.ValidationError("A sketch: an object with format, zero and buckets.")
         return data
 
     def to_representation(self, value: Any) -> Any:
-        """As it is."""
+        """The sketch unchanged."""
         return value
 
 
 class DestinationReport(Strict):
     name = serializers.CharField(required=False, max_length=120, trim_whitespace=False)
     index = serializers.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, help_text="Its index in the routing table; or its name"
+        required=False, min_value=0, max_value=2**31 - 1, help_text="Index in the routing table; alternative to name"
     )
     requests = serializers.IntegerField(min_value=0, max_value=MOST)
     prompt_tokens = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)
     cached_tokens = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)
-    # Names of the report, which shadow properties of the serializer's class and nothing of its instances.
+    # Names of the contract, which shadow properties of the serializer class.
     errors = serializers.IntegerField(min_value=0, max_value=MOST, required=False, default=0)  # type: ignore[assignment]  # the name of the contract, which DRF uses otherwise
-    latency = SketchField(required=False, help_text="End to end, of the requests that were answered")
+    latency = SketchField(required=False, help_text="End-to-end latency of the answered requests")
     sample_s = serializers.ListField(
         child=FiniteFloat(min_value=0, max_value=LARGEST_S),
         required=False,
         max_length=MAX_SAMPLES,
-        help_text="Latencies in seconds instead of the sketch",
+        help_text="Latencies in seconds; alternative to the sketch",
     )
 
 
 class ArmReport(Strict):
-    name = serializers.CharField(max_length=12, help_text="As the routing table names it: incumbent or canary")
+    name = serializers.CharField(max_length=12, help_text="Name in the routing table: incumbent or canary")
     destinations = DestinationReport(many=True, max_length=MAX_DESTINATIONS)  # type: ignore[call-arg]  # of the list
 
 
 class TelemetryInput(Strict):
     source = serializers.CharField(  # type: ignore[assignment]  # the name of the contract, which DRF uses otherwise
-        max_length=MAX_SOURCE_CHARS, trim_whitespace=False, help_text="The router, by a name that it keeps"
+        max_length=MAX_SOURCE_CHARS, trim_whitespace=False, help_text="Constant name of the router"
     )
     table_version = serializers.IntegerField(
-        min_value=0, max_value=2**63 - 1, help_text="Version of the routing table that it ran in this window"
+        min_value=0, max_value=2**63 - 1, help_text="Version of the routing table in this window"
     )
     started_at = serializers.DateTimeField()
     ended_at = serializers.DateTimeField()
@@ -121,8 +121,8 @@ class TelemetryInput(Strict):
 
 
 class TelemetryAnswer(serializers.Serializer[Any]):
-    windows = serializers.ListField(child=serializers.IntegerField(), help_text="Ids, one for each arm")
+    windows = serializers.ListField(child=serializers.IntegerField(), help_text="Ids, one per arm")
     recorded = serializers.IntegerField()
-    duplicates = serializers.IntegerField(help_text="Arms of a window that was there already, with the same figures")
-    late = serializers.BooleanField(help_text="It came when the monitor had judged its time already")
-    dropped_keys = serializers.IntegerField(help_text="Keys beyond the busiest 2,000, which are counted only")
+    duplicates = serializers.IntegerField(help_text="Arms of a window that was already stored with the same figures")
+    late = serializers.BooleanField(help_text="The window arrived after the monitor had judged its time")
+    dropped_keys = serializers.IntegerField(help_text="Keys beyond the busiest 2,000; only their number is stored")

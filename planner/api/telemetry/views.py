@@ -11,7 +11,7 @@ from planner.models import TelemetryWindow
 
 
 class TelemetryWindowViewSet(ReadViewSet):
-    """What routers reported. It is sent to the fleet: `POST /fleets/{slug}/telemetry/`."""
+    """Stored telemetry windows. Routers send them to `POST /fleets/{slug}/telemetry/`."""
 
     queryset = TelemetryWindow.objects.select_related("fleet").order_by("-id")
     serializer_class = serializers.TelemetryWindowSerializer
@@ -26,7 +26,7 @@ class TelemetryWindowViewSet(ReadViewSet):
     }
 
     def get_queryset(self) -> QuerySet[TelemetryWindow]:
-        """A list leaves out what is long: in the database, so that it is not even read."""
+        """Windows; a list omits long columns in the query."""
         queryset = super().get_queryset()
         if self.action != "list":
             return queryset
@@ -35,7 +35,7 @@ class TelemetryWindowViewSet(ReadViewSet):
         )
 
     def get_serializer_class(self) -> type[serializers.TelemetryWindowSerializer]:
-        """Rows of a list are shorter than a window of its own."""
+        """The short serializer for lists."""
         if self.action == "list":
             return serializers.TelemetryRowSerializer
         return serializers.TelemetryWindowSerializer

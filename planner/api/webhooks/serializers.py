@@ -20,7 +20,7 @@ class WebhookSerializer(serializers.ModelSerializer[models.Webhook]):
 
 
 class NewWebhookSerializer(WebhookSerializer):
-    signing_secret = serializers.CharField(read_only=True, help_text="Key of the HMAC; shown this once")
+    signing_secret = serializers.CharField(read_only=True, help_text="Key of the HMAC; in this response only")
 
 
 class WebhookInput(serializers.Serializer[Any]):
@@ -32,7 +32,7 @@ class WebhookInput(serializers.Serializer[Any]):
         child=serializers.CharField(max_length=60),
         required=False,
         max_length=200,
-        help_text="Actions of the audit trail; none: all",
+        help_text="Actions of the audit trail; empty: all actions",
     )
 
 

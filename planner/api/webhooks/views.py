@@ -1,3 +1,5 @@
+"""Endpoints of webhooks and their deliveries."""
+
 from __future__ import annotations
 
 from django.db.models import QuerySet
@@ -22,7 +24,7 @@ from planner.services.webhooks import webhooks
 
 
 class WebhookViewSet(ReadViewSet):
-    """Addresses that are told what happens. Made and changed by a person, never by a token."""
+    """Webhooks. A token cannot create or change them."""
 
     queryset = Webhook.objects.select_related("fleet", "created_by").order_by("-id")
     serializer_class = WebhookSerializer
@@ -31,12 +33,12 @@ class WebhookViewSet(ReadViewSet):
     scopes = dict.fromkeys(("create", "partial_update", "destroy"), NEVER_BY_TOKEN)
 
     def get_queryset(self) -> QuerySet[Webhook]:
-        """Only those that the person manages: an address may be a credential."""
+        """Webhooks that the user manages; an address can be a credential."""
         return super().get_queryset().filter(pk__in=webhooks.managed_webhooks(self.person).values("pk"))
 
     @extend_schema(request=WebhookInput, responses={201: NewWebhookSerializer})
     def create(self, request: Request) -> Response:
-        """Create a webhook. `signing_secret` in the answer is shown this once."""
+        """Create a webhook. Only this response has `signing_secret`."""
         data = self.accept(WebhookInput)
         row, secret = webhooks.create_webhook(acting_user=self.person, **data)
         body = {**WebhookSerializer(row).data, "signing_secret": secret}
@@ -44,7 +46,7 @@ class WebhookViewSet(ReadViewSet):
 
     @extend_schema(request=WebhookChange, responses=CHANGED(WebhookSerializer), parameters=[IF_MATCH])
     def partial_update(self, request: Request, pk: str) -> Response:
-        """Change its address or actions, or switch it off and on."""
+        """Change the address or actions of a webhook, or enable or disable it."""
         row = self.get_object()
         data = self.accept(WebhookChange, partial=True)
         version = self.expected_version(row)
@@ -53,13 +55,13 @@ class WebhookViewSet(ReadViewSet):
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, pk: str) -> Response:
-        """Remove it with the log of its deliveries."""
+        """Remove a webhook with its deliveries."""
         webhooks.delete_webhook(acting_user=self.person, webhook=self.get_object())
         return Response(status=204)
 
 
 class DeliveryViewSet(ReadViewSet):
-    """What went out to webhooks and what came back; kept for 30 days."""
+    """Deliveries of webhooks with their responses, stored for 30 days."""
 
     queryset = WebhookDelivery.objects.select_related("event").order_by("-id")
     serializer_class = DeliverySerializer
@@ -68,11 +70,11 @@ class DeliveryViewSet(ReadViewSet):
     scopes = {"send_again": NEVER_BY_TOKEN}
 
     def get_queryset(self) -> QuerySet[WebhookDelivery]:
-        """Only those of webhooks that the person manages."""
+        """Deliveries of webhooks that the user manages."""
         return super().get_queryset().filter(webhook__in=webhooks.managed_webhooks(self.person).values("pk"))
 
     @extend_schema(request=None, responses={200: DeliverySerializer})
     @action(detail=True, methods=["post"], url_path="send-again")
     def send_again(self, request: Request, pk: str) -> Response:
-        """Send it once more, under the same id."""
+        """Send a delivery again with the same id."""
         return self.answer(webhooks.send_again(acting_user=self.person, delivery=self.get_object()))

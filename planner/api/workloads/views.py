@@ -1,3 +1,5 @@
+"""Endpoints of workloads."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -16,7 +18,7 @@ from planner.services.workloads import imports
 
 
 class WorkloadViewSet(ReadViewSet):
-    """Measured rates and traces."""
+    """Workloads: measured rates, with requests where a trace was imported."""
 
     queryset = Workload.objects.select_related("fleet", "created_by", "rates", "trace").order_by("-id")
     serializer_class = WorkloadSerializer
@@ -26,8 +28,8 @@ class WorkloadViewSet(ReadViewSet):
 
     @extend_schema(request={"multipart/form-data": WorkloadInput}, responses={201: WorkloadSerializer})
     def create(self, request: Request) -> Response:
-        """Import a file. A fault names the file, the row and the field, and nothing is stored."""
-        _ = request.data  # reading it is what streams the upload
+        """Import a file. If it has an error, nothing is stored and the response names file, row and field."""
+        _ = request.data  # reading it streams the upload
         if getattr(request._request, "upload_too_large", False):
             limit = settings.UPLOAD_MAX_BYTES // 2**20
             raise Invalid(f"the file is larger than {limit} MiB; use the command import_workload", field="file")

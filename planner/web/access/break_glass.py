@@ -36,7 +36,7 @@ def break_glass_page(request: HttpRequest, slug: str) -> HttpResponse:
             row = open_break_glass(acting_user=person(request), fleet=fleet, **data)
             messages.warning(
                 request,
-                f"Break-glass is open until {row.expires_at:%H:%M} UTC. Everything you do is recorded and reviewed.",
+                f"Break-glass is open until {row.expires_at:%H:%M} UTC. All actions are audited and reviewed.",
             )
             return _address(slug)
 
@@ -67,18 +67,48 @@ def _row(slug: str, pk: int) -> BreakGlass:
 
 @action
 def close(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Close break-glass."""
+    """Close break-glass.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
 
     def call() -> str:
         close_break_glass(acting_user=person(request), break_glass=_row(slug, pk))
-        return "Break-glass is closed. Another person reviews it."
+        return "Break-glass is closed. Another person must review it."
 
     return act(request, call, back=_address(slug))
 
 
 @action
 def review(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Record what was found."""
+    """Record the findings of the review.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
 
     def call() -> str:
         review_break_glass(acting_user=person(request), break_glass=_row(slug, pk), review=text(request, "review"))

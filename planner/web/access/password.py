@@ -1,4 +1,4 @@
-"""One's own password."""
+"""The page that changes the password of the signed-in user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.web.access.forms import PasswordForm
 
 
 class Password(PasswordChangeView):
-    """Change it; other sessions of the account end."""
+    """Change the password. Other sessions of the account end."""
 
     form_class = PasswordForm
     template_name = "form.html"
@@ -22,9 +22,9 @@ class Password(PasswordChangeView):
     extra_context = {"title": "Password", "submit": "Change password"}
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """That it was changed is part of the trail; it itself is not."""
+        """Audit the change, without the password."""
         answer = super().form_valid(form)
         user: Any = self.request.user
         record_event("account.password_changed", acting_user=user, fleet=None, subject=user)
-        messages.success(self.request, "Your password is changed; other sessions of yours have ended.")
+        messages.success(self.request, "Your password is changed. Your other sessions have ended.")
         return answer

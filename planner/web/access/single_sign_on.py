@@ -1,8 +1,8 @@
-"""Signing in by OpenID Connect (optional, through allauth): accounts come without roles unless the provider names some.
+"""Sign-in by OpenID Connect (optional, through allauth). New accounts have the roles that the provider names, or none.
 
-An account of the provider is never joined to a local one by its e-mail address: whoever may set an address there would
-take over an account here. Roles that the provider names (claim `CACHEROUTE_OIDC_ROLES_CLAIM`) are those of the groups
-of this console, and replace those that the account has at every sign-in: the provider is where they are kept then.
+An account of the provider is never joined to a local account by its e-mail address: a user who can set an address at
+the provider could take over a local account. The claim `CACHEROUTE_OIDC_ROLES_CLAIM` names groups of this console. At
+every sign-in they replace the roles of the account, because the provider then manages the roles.
 """
 
 from __future__ import annotations
@@ -28,42 +28,94 @@ log = structlog.get_logger(__name__)
 
 
 class SingleSignOn(DefaultSocialAccountAdapter):
-    """What happens between the provider's answer and the session here."""
+    """Steps between the provider's response and the local session."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
-        """Whoever the provider knows has an account here; what it opens is another matter."""
+        """Every user of the provider gets an account. Its roles are decided separately."""
         return True
 
     def is_auto_signup_allowed(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
-        """No form in between."""
+        """Create the account without a form."""
         return True
 
     def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: dict[str, Any]) -> User:
-        """Whoever is called as the console itself at the provider is called otherwise here."""
+        """Rename a user whose name is reserved for the console.
+
+        Parameters
+        ----------
+        request
+            The request.
+        sociallogin
+            The sign-in at the provider.
+        data
+            Values of the provider.
+
+        Returns
+        -------
+        User
+            The account.
+        """
         user: User = super().populate_user(request, sociallogin, data)
         if user.username.lower() in roles.RESERVED:
             user.username = f"{user.username}-person"
         return user
 
     def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
-        """The first sign-in makes the account, and is part of the trail."""
+        """Create the account at the first sign-in, and audit it.
+
+        Parameters
+        ----------
+        request
+            The request.
+        sociallogin
+            The sign-in at the provider.
+        form
+            Not used.
+
+        Returns
+        -------
+        User
+            The account.
+        """
         user: User = super().save_user(request, sociallogin, form)
         record_event("account.created", acting_user=None, fleet=None, subject=user, after={"by": "single sign-on"})
         return user
 
     def on_authentication_error(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
-        """Nothing but what the page says: details of the provider are for the log."""
+        """Show no details of the provider on the page; they are in the log.
+
+        Parameters
+        ----------
+        request
+            The request.
+        *args
+            Further positional values.
+        **kwargs
+            Further named values.
+        """
 
 
 def renew_roles(sender: Any, request: HttpRequest, user: User, **kwargs: Any) -> None:
-    """At each sign-in by the provider: the roles that it names, and no others."""
+    """Replace the roles of the account by the roles that the provider names, at each sign-in.
+
+    Parameters
+    ----------
+    sender
+        Sender of the signal.
+    request
+        The request.
+    user
+        The account.
+    **kwargs
+        Further named values.
+    """
     login: SocialLogin | None = kwargs.get("sociallogin")
     claim = settings.OIDC_ROLES_CLAIM
     if login is None or not claim:
         return
-    told = login.account.extra_data
-    told = {**told.get("id_token", {}), **told.get("userinfo", told)} if isinstance(told, dict) else {}
-    named = told.get(claim) or []
+    claims = login.account.extra_data
+    claims = {**claims.get("id_token", {}), **claims.get("userinfo", claims)} if isinstance(claims, dict) else {}
+    named = claims.get(claim) or []
     wanted = {str(name) for name in ([named] if isinstance(named, str) else named)}
     with transaction.atomic():
         known = _role_names()
@@ -93,6 +145,6 @@ def _role_names() -> set[str]:
 
 
 def not_signed_in(request: HttpRequest) -> HttpResponse:
-    """Where everything that goes wrong on the way ends: the sign-in page, which says so."""
-    messages.error(request, "Single sign-on did not work or was cancelled. Try again, or sign in with a password.")
+    """Redirect a failed single sign-on to the sign-in page, with a message."""
+    messages.error(request, "Single sign-on failed or was cancelled. Try again, or sign in with a password.")
     return redirect("login")

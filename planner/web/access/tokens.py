@@ -1,4 +1,4 @@
-"""API tokens of one's own."""
+"""The page of API tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from planner.web.core.view_helpers import action, person, sentence
 @login_required
 @never_cache
 def tokens(request: HttpRequest) -> HttpResponse:
-    """List tokens and create one. Its secret is in the answer to the form, and nowhere afterwards."""
+    """List tokens and create one. The secret is only in the response to the form."""
     fleets = rights.visible_fleets(person(request))
     form = TokenForm(request.POST or None, fleets=fleets)
     secret, made, status = "", None, 200
@@ -62,7 +62,7 @@ def _page(request: HttpRequest, form: TokenForm, secret: str, made: ApiToken | N
 @action
 @never_cache
 def rotate(request: HttpRequest, pk: int) -> HttpResponse:
-    """Another secret under the same name. The old one works on for a day where the form says so, else it ends."""
+    """Replace the secret of a token. The old secret ends at once, or after 24 h if the form says so."""
     token = get_object_or_404(tokens_of(person(request)), pk=pk)
     overlap = timedelta(days=1) if request.POST.get("overlap") else timedelta()
     form = TokenForm(fleets=rights.visible_fleets(person(request)))
@@ -76,8 +76,8 @@ def rotate(request: HttpRequest, pk: int) -> HttpResponse:
 
 @action
 def revoke(request: HttpRequest, pk: int) -> HttpResponse:
-    """Make a token useless."""
+    """Revoke a token."""
     token = get_object_or_404(tokens_of(person(request)), pk=pk)
     revoke_token(acting_user=person(request), token=token)
-    messages.success(request, f"Token {token.name} is revoked.")
+    messages.success(request, f"Token {token.name} is revoked. Requests with it are refused from now on.")
     return redirect("tokens")

@@ -1,4 +1,4 @@
-"""Accounts and roles: of the whole console, or of one fleet."""
+"""Accounts and roles on all fleets, or on one fleet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from planner.web.core.view_helpers import act, action, find_fleet, fleet_render,
 @login_required
 @needs(rights.MANAGE)
 def access(request: HttpRequest, slug: str | None = None) -> HttpResponse:
-    """Who holds which role; on all fleets, and every account, where the address names no fleet."""
+    """Roles on a fleet; without a fleet in the address, all accounts and their roles on all fleets."""
     if slug is None:
         return _all(request, AccountForm())
     fleet = find_fleet(slug)
@@ -45,7 +45,7 @@ def _all(request: HttpRequest, form: AccountForm, status: int = 200, **made: Any
 @needs(rights.MANAGE)
 @never_cache
 def create(request: HttpRequest) -> HttpResponse:
-    """A new account; its first password is in the answer to the form, and nowhere afterwards."""
+    """Create an account. The first password is only in the response to the form."""
     form = AccountForm(request.POST)
     if not form.is_valid():
         return _all(request, form, 400)
@@ -60,13 +60,15 @@ def create(request: HttpRequest) -> HttpResponse:
 @action
 @needs(rights.MANAGE)
 def switch(request: HttpRequest, pk: int) -> HttpResponse:
-    """Let an account sign in, or not any more."""
+    """Activate or deactivate an account."""
     user = get_object_or_404(User, pk=pk)
     active = request.POST.get("active") == "1"
 
     def call() -> str:
         roles.set_active(acting_user=person(request), user=user, active=active)
-        return f"{user} may sign in." if active else f"{user} is switched off: sessions and tokens ended."
+        return (
+            f"{user} is active and may sign in." if active else f"{user} is inactive. Sessions and tokens have ended."
+        )
 
     return act(request, call, back=reverse("access"))
 
@@ -74,7 +76,7 @@ def switch(request: HttpRequest, pk: int) -> HttpResponse:
 @action
 @needs(rights.MANAGE)
 def role(request: HttpRequest, slug: str | None = None) -> HttpResponse:
-    """Give a role, or take it away."""
+    """Add or remove a role."""
     fleet: Fleet | None = find_fleet(slug) if slug else None
     back = reverse("fleet-access", args=[slug]) if slug else reverse("access")
 
@@ -84,14 +86,29 @@ def role(request: HttpRequest, slug: str | None = None) -> HttpResponse:
         where = f"on {fleet}" if fleet else "on all fleets"
         if request.POST.get("take"):
             remove_role(acting_user=person(request), user=user, role=wanted, fleet=fleet)
-            return f"{user} is not {wanted} {where} any more."
+            return f"{user} no longer has the role {wanted} {where}."
         roles.grant_role(acting_user=person(request), user=user, role=wanted, fleet=fleet)
-        return f"{user} is {wanted} {where}."
+        return f"{user} has the role {wanted} {where}."
 
     return act(request, call, back=back)
 
 
 def locked_out(request: HttpRequest, credentials: dict[str, Any] | None = None, *args: Any) -> HttpResponse:
-    """Too many wrong passwords: say so, and for how long."""
+    """Answer a sign-in that is locked after too many failed attempts, with the time to wait.
+
+    Parameters
+    ----------
+    request
+        The request.
+    credentials
+        The failed credentials.
+    *args
+        Further positional values.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     minutes = round(settings.AXES_COOLOFF_TIME * 60)
     return render(request, "registration/locked_out.html", {"minutes": minutes}, status=429)

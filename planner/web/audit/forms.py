@@ -13,7 +13,7 @@ from planner.web.core.forms import Styled
 
 
 class AuditFilterForm(Styled):
-    """What to look for in the trail."""
+    """Filters of the audit trail."""
 
     fleet = forms.ModelChoiceField(
         queryset=Fleet.objects.all(), to_field_name="slug", required=False, empty_label="all fleets"
@@ -30,11 +30,11 @@ class AuditFilterForm(Styled):
 
 
 class MomentForm(Styled):
-    """A moment in the past, in UTC."""
+    """A time in UTC."""
 
     at = forms.DateTimeField(
         required=False,
-        label="At (UTC)",
+        label="Time (UTC)",
         input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"],
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M:%S"),
     )

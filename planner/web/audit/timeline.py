@@ -1,4 +1,4 @@
-"""What was live on a fleet and who let it; and the trail as a file."""
+"""The plans that were live on a fleet with their approvals, and the audit trail as a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl; charset=
 @require_GET
 @login_required
 def timeline(request: HttpRequest, slug: str) -> HttpResponse:
-    """The governing events of a fleet, and what was live at a moment that is asked for (now when none is)."""
+    """The governing events of a fleet, and what was live at a given time (default: now)."""
     fleet = find_fleet(slug)
     form = MomentForm(request.GET or None)
     asked, before, status = None, None, 200
@@ -49,13 +49,30 @@ def timeline(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 @login_required
 def export(request: HttpRequest, form: str, slug: str | None = None) -> HttpResponse | StreamingHttpResponse:
-    """The events that the filters match, as CSV or JSON lines; streamed, so that any number goes through."""
+    """Stream the events that match the filters as CSV or JSON lines.
+
+    Parameters
+    ----------
+    request
+        The request.
+    form
+        The format of the file, `csv` or `jsonl`.
+    slug
+        Slug of the fleet.
+
+    Returns
+    -------
+    HttpResponse | StreamingHttpResponse
+        The file, or 400 for an invalid filter.
+    """
     fleet: Fleet | None = find_fleet(slug) if slug else None
     filters = AuditFilterForm(request.GET, fleets=rights.visible_fleets(person(request)))
-    # What looks filtered and is not would be taken for all that there is.
+    # An unknown filter is refused: an unfiltered file would look like a filtered one.
     if not filters.is_valid() or set(request.GET) - set(filters.fields):
         known = ", ".join(sorted(filters.fields))
-        return HttpResponse(f"a filter cannot be used; known: {known}\n", status=400, content_type="text/plain")
+        return HttpResponse(
+            f"a filter is unknown or invalid; known filters: {known}\n", status=400, content_type="text/plain"
+        )
     data = dict(filters.cleaned_data)
     data.pop("before")
     among = None if rights.sees_all(person(request)) else rights.visible_fleets(person(request))

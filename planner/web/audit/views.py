@@ -20,7 +20,7 @@ from planner.web.core.view_helpers import find_fleet, fleet_render, person
 @require_GET
 @login_required
 def audit(request: HttpRequest, slug: str | None = None) -> HttpResponse:
-    """Events, newest first, filtered; of one fleet when it is named in the address."""
+    """Filtered events, newest first; with a fleet in the address, events of that fleet."""
     fleet: Fleet | None = find_fleet(slug) if slug else None
     form = AuditFilterForm(request.GET, fleets=rights.visible_fleets(person(request)))
     among = None if rights.sees_all(person(request)) else rights.visible_fleets(person(request))

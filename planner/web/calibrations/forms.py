@@ -1,4 +1,4 @@
-"""Forms of calibrations: recorded, imported, simulated, and fitted to."""
+"""Forms of calibrations: record, import, simulate and fit."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from planner.services.calibrations.fits import MAX_NAME_CHARS
 from planner.simulation.knee import KNEES
 from planner.web.core.forms import NumberList, Styled
 
-MARGIN_HELP = "W = warm prefixes kept × margin. The checklist wants it careful."
+MARGIN_HELP = "W = warm prefixes kept × margin. The checklist requires a margin below 1."
 
 
 class KneeFields(Styled):
-    """How the knee of a sweep is read."""
+    """The method that finds the knee of a sweep."""
 
     knee = forms.ChoiceField(
-        label="How the knee is read", choices=[(name, f"{name}: {what}") for name, what in KNEES.items()]
+        label="Method of the knee", choices=[(name, f"{name}: {what}") for name, what in KNEES.items()]
     )
     knee_factor = forms.FloatField(
-        initial=2.0, label="Factor on p99 at the lowest load", help_text="factor: the bound. chord: p99 has taken off."
+        initial=2.0,
+        label="Factor on p99 at the lowest load",
+        help_text="factor: the limit of p99. chord: the start of the steep rise.",
     )
     slo_s = forms.FloatField(
-        required=False, label="Bound, seconds", help_text="Of the method slo; left empty, the fleet's SLO."
+        required=False, label="Limit, s", help_text="Method slo only. Empty: the SLO of the fleet."
     )
 
 
@@ -32,22 +34,22 @@ class CalibrationForm(Styled):
     """Figures measured on one destination of the real engine."""
 
     q_cap = forms.FloatField(
-        label="q_cap, requests/s", help_text="What one destination takes before its p99 tail takes off (the knee)."
+        label="q_cap, requests/s", help_text="Load of one destination at the knee of its p99 latency."
     )
     q_cap_censored = forms.ChoiceField(
         required=False,
-        label="Did the sweep bracket the knee?",
+        label="Position of the knee",
         choices=[
-            ("", "Yes, it lies between two loads"),
-            ("left", "No: every load was above it"),
-            ("right", "No: every load was below it"),
+            ("", "Between two loads of the sweep"),
+            ("left", "Below the lowest load (left-censored)"),
+            ("right", "Above the highest load (right-censored)"),
         ],
     )
     slots_measured = forms.IntegerField(
-        min_value=0, label="Warm prefixes kept", help_text="By one destination, under cold-tail traffic."
+        min_value=0, label="Warm prefixes kept", help_text="On one destination, with cold traffic."
     )
     margin = forms.FloatField(initial=0.8, help_text=MARGIN_HELP)
-    knee_method = forms.CharField(max_length=120, initial="stated by the operator", label="How the knee was found")
+    knee_method = forms.CharField(max_length=120, initial="stated by the operator", label="Method of the knee")
     note = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
 
@@ -64,13 +66,15 @@ class SweepForm(KneeFields):
         required=False,
         min_value=0,
         label="Warm prefixes kept",
-        help_text="Leave it empty where the file has trials of W.",
+        help_text="Leave empty if the file has trials of W.",
     )
     keep_share = forms.FloatField(
-        initial=0.95, label="What counts as kept", help_text="In trials of W: share of the warm tokens still cached."
+        initial=0.95,
+        label="Minimum kept share",
+        help_text="Trials of W: a prefix count is kept if at least this share of warm tokens stays cached.",
     )
     margin = forms.FloatField(initial=0.8, help_text=MARGIN_HELP)
-    strict = forms.BooleanField(required=False, help_text="Repair nothing: every repair becomes a refusal.")
+    strict = forms.BooleanField(required=False, help_text="Refuse the file instead of repairing it.")
     note = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
     field_order = ("file", "slots_measured", "margin", "keep_share", "knee", "knee_factor", "slo_s", "strict", "note")
 
@@ -79,13 +83,13 @@ class SimulateForm(KneeFields):
     """A calibration on one simulated replica, with the requests of a workload."""
 
     workload = forms.ModelChoiceField(
-        queryset=Workload.objects.none(), empty_label=None, help_text="The sweep serves one destination's share of it."
+        queryset=Workload.objects.none(), empty_label=None, help_text="The sweep uses the share of one destination."
     )
     margin = forms.FloatField(initial=0.8, help_text=MARGIN_HELP)
     loads = NumberList(
         required=False,
         label="Loads, requests/s",
-        help_text="Of one destination. Left empty: 10% to 110% of what saturates it.",
+        help_text="Loads of one destination. Empty: 10% to 110% of the load that saturates it.",
     )
     field_order = ("workload", "margin", "loads", "knee", "knee_factor", "slo_s")
 
@@ -99,12 +103,12 @@ class FitForm(Styled):
 
     name = forms.CharField(max_length=MAX_NAME_CHARS, label="Name of the new serving profile")
     workload = forms.ModelChoiceField(
-        queryset=Workload.objects.none(), empty_label=None, help_text="Whose requests were sent in the sweep."
+        queryset=Workload.objects.none(), empty_label=None, help_text="The workload whose requests the sweep sent."
     )
 
     def __init__(self, *args: Any, fleet: Fleet, method: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if method == "iterations":
-            del self.fields["workload"]  # the points tell by themselves
+            del self.fields["workload"]  # the points hold all that the fit needs
         else:
             self.fields["workload"].queryset = fleet.workloads.all()  # type: ignore[attr-defined]  # a choice

@@ -1,4 +1,4 @@
-"""Calibrations: recorded, imported, simulated as a job; the page of one, and constants fitted to it."""
+"""Pages that record, import, simulate and show calibrations, and fit engine constants to them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def address(calibration: Calibration) -> str:
 def _forms_page(
     request: HttpRequest, fleet: Fleet, status: int = 200, *, too_large: str = "", **filled: forms.Form
 ) -> HttpResponse:
-    """The three ways to a calibration; the form that was sent is shown as it was filled in."""
+    """The page of the three calibration forms. A submitted form keeps its values."""
     context = {
         "form": filled.get("form") or CalibrationForm(),
         "sweep_form": filled.get("sweep_form") or SweepForm(prefix="sweep"),
@@ -47,7 +47,7 @@ def _forms_page(
 @login_required
 @needs(rights.PLAN)
 def new_calibration(request: HttpRequest, slug: str) -> HttpResponse:
-    """Record figures that were measured."""
+    """Record measured figures."""
     fleet = find_fleet(slug)
     if request.method != "POST":
         return _forms_page(request, fleet)
@@ -66,12 +66,17 @@ def new_calibration(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @needs(rights.PLAN)
 def import_sweep(request: HttpRequest, slug: str) -> HttpResponse:
-    """Import a measured sweep. A fault names file, row and field, and nothing is stored."""
+    """Import a measured sweep. If the file has an error, nothing is stored; the message names file, row, field."""
     fleet = find_fleet(slug)
-    form = SweepForm(request.POST, request.FILES, prefix="sweep")  # reading them is what streams the upload
+    form = SweepForm(request.POST, request.FILES, prefix="sweep")  # reading them streams the upload
     if getattr(request, "upload_too_large", False):
         limit = settings.UPLOAD_MAX_BYTES // 2**20
-        return _forms_page(request, fleet, 413, too_large=f"The file is larger than {limit} MiB.")
+        return _forms_page(
+            request,
+            fleet,
+            413,
+            too_large=f"The file is larger than {limit} MiB. Nothing was imported. Send a smaller file.",
+        )
 
     def read(data: dict[str, Any]) -> str:
         file = data.pop("file")
@@ -104,7 +109,22 @@ def simulate_calibration(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 @login_required
 def calibration(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """The sweep, the trials of W, where they come from and what they led to."""
+    """Sweep, trials of W, provenance and plans of a calibration.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the calibration or job.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     return _page(request, _find(slug, pk))
 
 
@@ -128,7 +148,22 @@ def _page(request: HttpRequest, found: Calibration, status: int = 200, form: Fit
 @login_required
 @needs(rights.PLAN)
 def fit(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Order a fit of engine constants to the calibration's points."""
+    """Order a fit of engine constants to the calibration's points.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the calibration or job.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = _find(slug, pk)
     form = FitForm(request.POST, fleet=found.fleet, method=fits.method_of(found))
 
@@ -141,7 +176,7 @@ def fit(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def _result(job: Job) -> str | None:
-    """The page that a job of ours led to."""
+    """The page of the calibration that a job made; None before."""
     made = job.result.get("calibration")
     return reverse("calibration", args=[job.fleet.slug, made]) if made else None
 
@@ -154,7 +189,22 @@ def _job(slug: str, pk: int) -> Job:
 @require_GET
 @login_required
 def job(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """How far a calibration or a fit is, or why there is none; one that is done leads to the calibration's page."""
+    """Progress or error of a calibration or fit. A finished job redirects to the calibration.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the calibration or job.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = _job(slug, pk)
     if (made := _result(found)) is not None:
         return redirect(made)
@@ -165,7 +215,22 @@ def job(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @require_GET
 @fragment
 def job_progress(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """The part of that page which is fetched again, until it leads on."""
+    """The progress of a job, which the page polls until the job ends.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the calibration or job.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = _job(slug, pk)
     response = render(request, "calibrations/progress.html", {"job": found, "fleet": found.fleet})
     if (made := _result(found)) is not None:

@@ -1,4 +1,4 @@
-"""What every page needs."""
+"""Template context of every page."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from planner.selectors.access import rights
 
 
 class May:
-    """What the person may do where the page is: on the fleet that the address names, else on every fleet.
+    """Rights of the user on the fleet that the address names, else on all fleets.
 
-    Templates ask it which forms are worth showing; the services decide again when one is sent.
+    Templates use it to show or hide forms. The services check the rights again.
     """
 
     def __init__(self, request: HttpRequest) -> None:
@@ -33,7 +33,7 @@ class May:
 
     @cached_property
     def break_glass(self) -> list[BreakGlass]:
-        """Break-glass of the page's fleet that is open, or closed and not reviewed; shown to everybody."""
+        """Open or unreviewed break-glass of the fleet of the page; shown to all users."""
         match = self._request.resolver_match
         slug = match.kwargs.get("slug") if match else None
         if slug is None:
@@ -63,7 +63,7 @@ class May:
 
 
 def navigation(request: HttpRequest) -> dict[str, Any]:
-    """Fleets for the menu of signed-in people, and what they may do here."""
+    """Fleets and rights of a signed-in user."""
     if not getattr(request, "user", None) or not request.user.is_authenticated:
         return {"sso_name": settings.OIDC_NAME}
     fleets = rights.visible_fleets(request.user).only("slug", "name").order_by("slug")

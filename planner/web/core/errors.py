@@ -1,4 +1,4 @@
-"""What is answered when something breaks: a page for people, a problem document for programs."""
+"""Responses to internal errors: a page, or a problem document under `/api/`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from django.template.loader import render_to_string
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """503 while the database does not answer, else 500. Neither page needs the database."""
+    """503 while the database does not respond, else 500. Neither response needs the database."""
     away = isinstance(sys.exc_info()[1], (OperationalError, InterfaceError))
     status = 503 if away else 500
     if request.path.startswith("/api/"):
-        detail = "The database does not answer." if away else "An error of ours; the log has it under the request id."
+        detail = (
+            "The database does not respond. Try again in a few seconds."
+            if away
+            else "Internal error. The log has it under the request id."
+        )
         code = "database-away" if away else "internal-error"
         body = {
             "type": "about:blank",

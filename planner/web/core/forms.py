@@ -11,7 +11,7 @@ from django.forms.renderers import TemplatesSetting
 
 
 class ConsoleRenderer(TemplatesSetting):
-    """How `{{ form }}` and `{{ field.as_field_group }}` are drawn on every page; set as FORM_RENDERER."""
+    """Renderer of `{{ form }}` and `{{ field.as_field_group }}`; set as FORM_RENDERER."""
 
     form_template_name = "parts/form.html"
     field_template_name = "parts/field.html"
@@ -36,14 +36,14 @@ class Styled(forms.Form):
 
 
 class NumberList(forms.CharField):
-    """Numbers separated by commas or blanks; empty is an empty list."""
+    """Numbers separated by commas or spaces; empty is an empty list."""
 
     def __init__(self, *, whole: bool = False, **kwargs: Any) -> None:
         self.whole = whole
         super().__init__(**kwargs)
 
     def to_python(self, value: Any) -> Any:
-        """Parse, naming the first text that is not a number."""
+        """Parse the numbers; the error names the first text that is not a number."""
         if isinstance(value, list):
             return value
         numbers: list[float] = []

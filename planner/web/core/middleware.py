@@ -1,4 +1,4 @@
-"""What happens to every request: health checks, the client's address, and where a change comes from."""
+"""Middleware of every request: health checks, client address, body limit, origin of changes, access to fleets."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from planner.selectors.access import rights
 
 
 class HealthMiddleware:
-    """`/healthz/`: 200 when the database answers, else 503.
+    """`/healthz/`: 200 if the database responds, else 503.
 
-    Stands first: whoever checks the health of a container asks by address, in plain HTTP, under any host name.
+    It must be first: health checks of containers use the address, plain HTTP and any host name.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer health checks; pass everything else on."""
+        """Answer health checks. Pass on all other requests."""
         if request.path != "/healthz/":
             return self.get_response(request)
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT 1")
         except DatabaseError:
-            return HttpResponse("the database does not answer\n", status=503, content_type="text/plain")
+            return HttpResponse("the database does not respond\n", status=503, content_type="text/plain")
         return HttpResponse("ok\n", content_type="text/plain", headers={"Cache-Control": "no-store"})
 
 
 class ClientMiddleware:
-    """Put right what a client says about itself.
+    """Correct the client address and cookies of a request.
 
-    Behind trusted proxies, REMOTE_ADDR becomes the last address that no trusted proxy vouches for. Cookies that no
-    database can look up (a NUL) are dropped.
+    Behind trusted proxies, REMOTE_ADDR becomes the last address that is not a trusted proxy. Cookies with a NUL
+    character are dropped, because the database cannot look them up.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -50,7 +50,7 @@ class ClientMiddleware:
         self.trusted = [ip_network(text) for text in settings.TRUSTED_PROXIES]
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """What an untrusted client says about itself is not believed."""
+        """Ignore addresses that an untrusted client claims."""
         if any("\0" in value for value in request.COOKIES.values()):
             request.COOKIES = {name: value for name, value in request.COOKIES.items() if "\0" not in value}
         if self.trusted:
@@ -70,23 +70,23 @@ class ClientMiddleware:
 
 
 class BodyLimitMiddleware:
-    """Refuse a body whose declared length is over the limit, before anything takes it apart.
+    """Refuse a body whose declared length is over the limit, before it is parsed.
 
-    It is read to its end and dropped (a client that is still sending would not see the answer): seconds for
-    gigabytes, where a multipart parser takes minutes. Stands before the CSRF check, which would start the parser.
+    The body is read to its end and dropped, because a client that is still sending does not see the response. This
+    takes seconds for gigabytes; a multipart parser takes minutes. It must be before the CSRF check, which parses.
     """
 
-    FORM_BYTES = 1_000_000  # what the other fields of a form with a file may take
+    FORM_BYTES = 1_000_000  # limit of the other fields of a form with a file
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Nothing here: sessions and messages are there only when the view is known."""
+        """Do nothing: sessions and messages exist only in `process_view`."""
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, *_view: Any) -> HttpResponse | None:
-        """Answer what is too large; None lets the rest pass."""
+        """Answer a request that is too large; None for all others."""
         upload = (request.content_type or "").startswith("multipart/")
         limit = settings.UPLOAD_MAX_BYTES + self.FORM_BYTES if upload else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         length = request.META.get("CONTENT_LENGTH") or "0"
@@ -95,12 +95,12 @@ class BodyLimitMiddleware:
         while request.read(2**20):
             pass
         if request.path.startswith("/api/") and request.path.endswith("/fall-back/"):
-            request._body = b""  # nothing in a body keeps a fleet from falling back
+            request._body = b""  # a body never prevents a fallback
             return None
         why = f"the file is larger than {settings.UPLOAD_MAX_BYTES // 2**20} MiB; use the command import_workload"
         if not request.path.startswith("/api/"):
             if not upload:
-                return None  # Django's own limit answers forms
+                return None  # Django's own limit applies to forms
             messages.error(request, f"{why[0].upper()}{why[1:]}.")
             return redirect(request.path)
         body: dict[str, Any] = {"type": "about:blank"}
@@ -109,18 +109,18 @@ class BodyLimitMiddleware:
             body["errors"] = [{"pointer": "/file", "detail": why}]
         else:
             body |= {"title": "too large", "status": 413, "code": "too-large"}
-            body["detail"] = "The body is larger than a request may be; only uploaded files may be large."
+            body["detail"] = "The body is too large. Only uploaded files may be large."
         return JsonResponse(body, status=body["status"], content_type="application/problem+json")
 
 
 class OriginMiddleware:
-    """Keep the request id and client address while the request is served. Stands after django-structlog's."""
+    """Keep the request id and client address while the request is served. It must be after django-structlog's."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Serve the request with its origin known."""
+        """Serve the request with its origin in the context."""
         bound = structlog.contextvars.get_contextvars()
         here = context.Origin(request_id=str(bound.get("request_id", ""))[:64], ip_address=_address(request))
         with context.origin(here):
@@ -128,28 +128,45 @@ class OriginMiddleware:
 
 
 class FleetDoorMiddleware:
-    """Answer 404 for the pages of a fleet to whoever has no role on it: as if there was none of that name.
+    """Answer 404 for the pages of a fleet to a user without a role on it.
 
-    One place for all pages of fleets, so that a new one cannot forget it; the API narrows its querysets
-    (`planner.api.core.viewsets`), the charts are asked in `dashboards.mounting`.
+    It covers all pages of fleets, including new ones. The API filters its querysets
+    (`planner.api.core.viewsets`); `dashboards.mounting` checks the charts.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Nothing here: which fleet it is about is known with the view."""
+        """Do nothing: the fleet is known only in `process_view`."""
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        """Refuse what the person may not see; those who are not signed in are sent to sign in by the view."""
+        """Refuse a fleet that the user may not see. The view redirects anonymous users to sign in.
+
+        Parameters
+        ----------
+        request
+            The request.
+        view
+            The view.
+        args
+            Positional values of the address.
+        kwargs
+            Named values of the address.
+
+        Raises
+        ------
+        Http404
+            When the row does not exist or is not visible.
+        """
         slug = kwargs.get("slug")
         if slug is None or request.path.startswith("/api/") or not request.user.is_authenticated:
             return
         if rights.sees_all(request.user):
             return
         if not rights.visible_fleets(request.user).filter(slug=slug).exists():
-            raise Http404("No fleet of that name.")
+            raise Http404("No fleet with this name.")
 
 
 def _address(request: HttpRequest) -> str | None:

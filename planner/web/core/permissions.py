@@ -1,4 +1,4 @@
-"""Pages that only some people have a use for."""
+"""Access rules of page views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.selectors.access import rights
 
 
 def fragment(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A part of a page that the page fetches again: whoever is signed out meanwhile is sent to sign in as a whole."""
+    """A part of a page that the page polls. After a sign-out the whole page goes to the sign-in."""
 
     @wraps(view)
     def inner(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -30,7 +30,7 @@ def fragment(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 def needs(right: str) -> Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]]:
-    """Answer 403 with the reason to those without the right, before they fill in a form for nothing."""
+    """Answer 403 with the reason to a user without the right, before the form is shown."""
 
     def wrap(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         @wraps(view)

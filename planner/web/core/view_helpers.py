@@ -1,4 +1,4 @@
-"""How a page calls a service: find the row, call, and show every refusal as a message or beside its field."""
+"""Helpers of page views: find rows, call services, and show refusals as messages or beside their fields."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from planner.models import Fleet, Plan
 from planner.selectors.fleets.page import header
 from planner.selectors.monitoring.cool_down import cooling_down_until
 
-STALE = "It was changed by somebody else while you were reading. This page shows it as it is now; please look again."
+STALE = "Nothing was changed: another user changed this in the meantime. Check the current values below and repeat."
 
 
 def person(request: HttpRequest) -> Any:
-    """The signed-in person (the views here all require one)."""
+    """The signed-in user. Every view here requires one."""
     return request.user
 
 
@@ -35,7 +35,7 @@ def find_fleet(slug: str) -> Fleet:
 
 
 def find_plan(slug: str, number: int) -> Plan:
-    """The plan with all that its page speaks of, or 404."""
+    """The plan with the rows that its page shows, or 404."""
     related = ("fleet__serving_profile", "workload", "calibration", "table", "author", "submitted_by")
     return get_object_or_404(Plan.objects.select_related(*related), fleet__slug=slug, number=number)
 
@@ -43,9 +43,28 @@ def find_plan(slug: str, number: int) -> Plan:
 def fleet_render(
     request: HttpRequest, template: str, fleet: Fleet, context: Mapping[str, object] | None = None, status: int = 200
 ) -> HttpResponse:
-    """A page of a fleet: its header (what is live, fall back) stands on top."""
+    """Render a page of a fleet below its header (live plan, fallback).
+
+    Parameters
+    ----------
+    request
+        The request.
+    template
+        Name of the template.
+    fleet
+        The fleet of the header.
+    context
+        Values of the template beside the header.
+    status
+        HTTP status of the response.
+
+    Returns
+    -------
+    HttpResponse
+        The page.
+    """
     head = header(fleet)
-    # Only the monitor's own fallback is followed by a rest.
+    # Only a fallback by the monitor starts a cool-down.
     resting = head.only_flat and head.arms[0].rollout.started_by_id is None
     cooling = {"cooling_until": cooling_down_until(fleet) if resting else None}
     return render(request, template, {**vars(head), **cooling, **(context or {})}, status=status)
@@ -54,26 +73,40 @@ def fleet_render(
 def text(request: HttpRequest, name: str, most: int = 4_000) -> str:
     """A text of the form.
 
+    Parameters
+    ----------
+    request
+        The request with the form.
+    name
+        Name of the field.
+    most
+        Maximum number of characters.
+
+    Returns
+    -------
+    str
+        The text; empty where the form has none.
+
     Raises
     ------
     Invalid
-        When it is too long, or holds what no database stores.
+        When the text is too long or has a NUL character.
     """
     value = request.POST.get(name, "")
     if len(value) > most:
-        raise Invalid(f"{most:,} characters at most", field=name)
+        raise Invalid(f"the text is too long; write at most {most:,} characters", field=name)
     if "\0" in value:
-        raise Invalid("a NUL character cannot be stored", field=name)
+        raise Invalid("the text has a NUL character, which cannot be stored; remove it", field=name)
     return value
 
 
 def expected_version(request: HttpRequest) -> int | None:
-    """The version that the form was shown with.
+    """The version of the row when the form was shown.
 
     Raises
     ------
     Invalid
-        When the field was tampered with.
+        When the field is no whole number.
     """
     text = request.POST.get("expected_version", "")
     if not text:
@@ -90,12 +123,26 @@ def action(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 def act(request: HttpRequest, call: Callable[[], str], *, back: str) -> HttpResponseRedirect:
-    """Call a service and return to `back` with what it did, or with why not.
+    """Call a service and redirect with its result or its refusal as a message.
+
+    Parameters
+    ----------
+    request
+        The request.
+    call
+        Calls the service and returns the message of success.
+    back
+        Address to return to where the form names none.
+
+    Returns
+    -------
+    HttpResponseRedirect
+        To the page of the form.
 
     Raises
     ------
     PermissionDenied
-        When the person lacks the right: that is an error page, not a message on a page they may use.
+        When the user lacks the right: an error page, not a message.
     """
     try:
         messages.success(request, call())
@@ -113,7 +160,27 @@ def act(request: HttpRequest, call: Callable[[], str], *, back: str) -> HttpResp
 
 
 def fill(request: HttpRequest, form: forms.Form, call: Callable[[dict[str, Any]], str]) -> HttpResponse | int:
-    """Send a form to a service: a redirect when it was done, else the status to show the form again with."""
+    """Send a form to a service.
+
+    Parameters
+    ----------
+    request
+        The request.
+    form
+        The form with its data.
+    call
+        Calls the service with the cleaned data and returns the address to redirect to.
+
+    Returns
+    -------
+    HttpResponse | int
+        A redirect after success, else the HTTP status to show the form with.
+
+    Raises
+    ------
+    PermissionDenied
+        When the user lacks the right.
+    """
     if not form.is_valid():
         return 400
     try:
@@ -124,7 +191,7 @@ def fill(request: HttpRequest, form: forms.Form, call: Callable[[dict[str, Any]]
         form.add_error(None, STALE)
         return refusal.status
     except Refused as refusal:
-        # A path into a list belongs to the list's field; a form has no object within it, as the replay of an order.
+        # A path into a list belongs to the field of the list. `replay/` is no field of a form.
         field = (refusal.field or "").removeprefix("replay/").split("/")[0]
         form.add_error(field if field in form.fields else None, sentence(refusal.message))
         return refusal.status
@@ -135,7 +202,7 @@ def fill(request: HttpRequest, form: forms.Form, call: Callable[[dict[str, Any]]
 
 
 def safe_back(request: HttpRequest, default: str) -> str:
-    """Where the form says that it was, when that is a page of ours; else `default`."""
+    """The page that the form names, if it is a page of this console; else `default`."""
     wanted = request.POST.get("next", "")
     if wanted and url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}):
         return wanted
@@ -143,5 +210,5 @@ def safe_back(request: HttpRequest, default: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The first letter capital, as a message begins."""
+    """The text with a capital first letter."""
     return text[:1].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Destinations of a fleet: new ones, how fast each is, and whether it takes traffic."""
+"""Pages that add destinations to a fleet and change their speed and state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from planner.web.fleets.forms import AddDestinationsForm, SpeedForm
 @login_required
 @needs(rights.MANAGE)
 def add(request: HttpRequest, slug: str) -> HttpResponse:
-    """Add destinations to a fleet, one a line."""
+    """Add destinations to a fleet, one per line."""
     found = find_fleet(slug)
     form = AddDestinationsForm(request.POST or None, initial={"expected_version": found.version})
     status = 200
@@ -32,7 +32,10 @@ def add(request: HttpRequest, slug: str) -> HttpResponse:
         def call(data: dict[str, Any]) -> str:
             added = add_destinations(acting_user=person(request), fleet=found, **data)
             what = f"{added[0].name} was" if len(added) == 1 else f"{len(added)} destinations were"
-            messages.success(request, f"{what} added. Flat-LB sends there at once; for warm keys order a new plan.")
+            messages.success(
+                request,
+                f"{what} added. Flat-LB uses new destinations at once. To place warm keys there, order a new plan.",
+            )
             return _table(slug)
 
         answer = fill(request, form, call)
@@ -47,7 +50,22 @@ def add(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @needs(rights.MANAGE)
 def speed(request: HttpRequest, slug: str, index: int) -> HttpResponse:
-    """Say how fast a destination is."""
+    """Change the speed of a destination.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    index
+        Index of the destination in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_fleet(slug)
     row = get_object_or_404(Destination, fleet=found, index=index)
     form = SpeedForm(request.POST or None, initial={"weight": row.weight, "expected_version": row.version})
@@ -57,12 +75,12 @@ def speed(request: HttpRequest, slug: str, index: int) -> HttpResponse:
         def change(data: dict[str, Any]) -> str:
             changed = change_destination(acting_user=person(request), destination=row, **data)
             if changed.weight == row.weight:
-                messages.info(request, f"The speed of {row.name} is {row.weight:g} already; nothing changed.")
+                messages.info(request, f"The speed of {row.name} is already {row.weight:g}. Nothing changed.")
             else:
                 messages.success(
                     request,
-                    f"The speed of {row.name} is {changed.weight:g} now. Plans made for another one have to be ordered "
-                    "again before they can be deployed.",
+                    f"The speed of {row.name} is now {changed.weight:g}. Plans for another speed cannot be deployed: "
+                    "order new plans.",
                 )
             return _table(slug)
 
@@ -76,7 +94,22 @@ def speed(request: HttpRequest, slug: str, index: int) -> HttpResponse:
 
 @action
 def state(request: HttpRequest, slug: str, index: int) -> HttpResponse:
-    """Mark a destination up, draining or down."""
+    """Mark a destination up, draining or down.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    index
+        Index of the destination in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = get_object_or_404(Destination, fleet__slug=slug, index=index)
 
     def call() -> str:
@@ -86,7 +119,7 @@ def state(request: HttpRequest, slug: str, index: int) -> HttpResponse:
             state=text(request, "state"),
             expected_version=expected_version(request),
         )
-        return f"{row.name} is {row.state}. Routers see it in the table that they poll next."
+        return f"{row.name} is {row.state}. Routers get the change at their next poll."
 
     return act(request, call, back=_table(slug))
 

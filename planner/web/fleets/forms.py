@@ -15,62 +15,64 @@ from planner.web.fleets.destination_lines import DESTINATIONS_HELP, destination_
 
 
 class PolicyForm(Styled):
-    """What the plans of a fleet are judged by."""
+    """The policy of a fleet."""
 
-    slo_p99_s = forms.FloatField(label="SLO: p99 latency, seconds", initial=3.5)
+    slo_p99_s = forms.FloatField(label="SLO of p99 latency, s", initial=3.5)
     min_approvals = forms.IntegerField(label="Approvals needed", initial=1, max_value=20)
-    max_rates_age_days = forms.IntegerField(label="Oldest rates, days", initial=7, min_value=0, max_value=3650)
-    approval_days = forms.IntegerField(label="An approval holds, days", initial=14)
-    min_loads = forms.IntegerField(label="Replayed loads, at least", initial=3)
-    min_seeds = forms.IntegerField(label="Paired seeds, at least", initial=3)
-    min_requests = forms.IntegerField(label="Measured requests a cell, at least", initial=1_000)
-    max_imbalance = forms.FloatField(label="Highest planned max/mean load", initial=1.5)
+    max_rates_age_days = forms.IntegerField(label="Maximum age of rates, days", initial=7, min_value=0, max_value=3650)
+    approval_days = forms.IntegerField(label="Validity of an approval, days", initial=14)
+    min_loads = forms.IntegerField(label="Minimum replayed loads", initial=3)
+    min_seeds = forms.IntegerField(label="Minimum paired seeds", initial=3)
+    min_requests = forms.IntegerField(label="Minimum measured requests per cell", initial=1_000)
+    max_imbalance = forms.FloatField(label="Maximum planned max/mean load", initial=1.5)
     max_loss_imbalance = forms.FloatField(
-        label="Highest max/mean after a loss", initial=2.0, help_text="Of any one destination."
+        label="Maximum max/mean after a loss", initial=2.0, help_text="After the loss of any one destination."
     )
     canary_weights = NumberList(
         label="Canary steps, shares of keys",
         initial="0.01, 0.1, 0.5",
-        help_text="Rising, between 0 and 1, such as 0.01, 0.1, 0.5.",
+        help_text="Increasing shares between 0 and 1, such as 0.01, 0.1, 0.5.",
     )
     canary_holds_s = NumberList(
-        label="Watched for, seconds",
+        label="Hold of each step, s",
         initial="300",
-        help_text="How long each step is watched before the next: one number for all, or one for each.",
+        help_text="Time before the next step: one number for all steps, or one number per step.",
     )
     canary_warmup_s = forms.FloatField(
-        label="Warm-up, seconds", initial=60, help_text="Left out at the start of each step: caches are cold then."
+        label="Warm-up, s",
+        initial=60,
+        help_text="Telemetry at the start of each step that is not judged, because caches are cold.",
     )
-    canary_min_requests = forms.IntegerField(
-        label="Requests of each arm", initial=1_000, help_text="Fewer, and a step is not judged: it holds."
-    )
-    max_error_rate = forms.FloatField(label="Highest share of errors", initial=0.01)
+    canary_min_requests = forms.IntegerField(label="Minimum requests per arm before a step is judged", initial=1_000)
+    max_error_rate = forms.FloatField(label="Maximum share of failed requests", initial=0.01)
     auto_advance = forms.BooleanField(
-        required=False, label="Take a canary on by itself", help_text="When its step was held and passed."
+        required=False, label="Advance automatically", help_text="After the hold, if the analysis passes."
     )
-    auto_abort = forms.BooleanField(required=False, initial=True, label="Abort a canary whose step fails")
+    auto_abort = forms.BooleanField(required=False, initial=True, label="Abort automatically when a step fails")
     auto_fall_back = forms.BooleanField(
-        required=False, initial=True, label="Fall back when traffic leaves the validated range"
+        required=False, initial=True, label="Fall back automatically when traffic is out of range"
     )
     breaches_to_fall_back = forms.IntegerField(
-        label="Checks outside in a row", initial=3, help_text="One a minute; after so many the fleet falls back."
+        label="Consecutive checks out of range before fallback", initial=3, help_text="The monitor checks every minute."
     )
     cool_down_s = forms.FloatField(
-        label="Cool-down, seconds", initial=1_800, help_text="After an automatic fallback no rollout starts so long."
+        label="Cool-down, s", initial=1_800, help_text="Time without rollouts after an automatic fallback."
     )
-    telemetry_stale_s = forms.FloatField(label="Telemetry is silent after, seconds", initial=180)
+    telemetry_stale_s = forms.FloatField(label="Telemetry timeout, s", initial=180)
     accept_simulated = forms.BooleanField(
         required=False,
         label="Accept simulated rates and calibrations",
-        help_text="For samples and trials. A fleet with real traffic wants measured ones.",
+        help_text="For samples and trials. A fleet with real traffic needs measured inputs.",
     )
     expected_version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
 
 class ServingForm(Styled):
-    """How a fleet serves from now on."""
+    """The serving profile of a fleet."""
 
-    engine_profile = forms.ChoiceField(help_text="Whatever was calibrated, replayed or approved before is stale then.")
+    engine_profile = forms.ChoiceField(
+        help_text="Calibrations, replays and approvals made before the change become stale."
+    )
     expected_version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -81,10 +83,10 @@ class ServingForm(Styled):
 class FleetForm(PolicyForm):
     """A new fleet."""
 
-    slug = forms.CharField(max_length=60, help_text="Lower-case letters, digits, hyphens: it stands in addresses.")
+    slug = forms.CharField(max_length=60, help_text="Lower-case letters, digits and hyphens. It is part of addresses.")
     name = forms.CharField(max_length=120)
     description = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
-    engine_profile = forms.ChoiceField(help_text="The engine that replays model.")
+    engine_profile = forms.ChoiceField(help_text="The engine that replays simulate.")
     destinations = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
         help_text=DESTINATIONS_HELP,
@@ -96,19 +98,19 @@ class FleetForm(PolicyForm):
         self.fields["engine_profile"].choices = [(p, p) for p in profile_names()]  # type: ignore[attr-defined]  # a choice
 
     def clean_slug(self) -> str:
-        """`new` is the address of this form."""
+        """The slug; `new` is reserved for the address of this form."""
         slug: str = self.cleaned_data["slug"]
         if slug == "new":
-            raise ValidationError("This word is taken by the address of the form itself.")
+            raise ValidationError("The name new is reserved. Choose another name.")
         return slug
 
     def clean_destinations(self) -> list[NewDestination]:
-        """Name, URL and speed of each."""
+        """Name, URL and speed of each destination."""
         return destination_lines(self.cleaned_data["destinations"])
 
 
 class AddDestinationsForm(Styled):
-    """More destinations of a fleet."""
+    """New destinations of a fleet."""
 
     destinations = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}), help_text=DESTINATIONS_HELP
@@ -116,12 +118,12 @@ class AddDestinationsForm(Styled):
     expected_version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def clean_destinations(self) -> list[NewDestination]:
-        """Name, URL and speed of each."""
+        """Name, URL and speed of each destination."""
         return destination_lines(self.cleaned_data["destinations"])
 
 
 class SpeedField(forms.FloatField):
-    """A speed by the rule of the service; Django's own reading takes 1_0 for 10."""
+    """A speed, parsed by the service. Django's own parser reads 1_0 as 10."""
 
     def to_python(self, value: Any) -> Any:
         """The speed."""
@@ -132,11 +134,11 @@ class SpeedField(forms.FloatField):
 
 
 class SpeedForm(Styled):
-    """How fast a destination is."""
+    """The speed of a destination."""
 
     weight = SpeedField(
         label="Speed",
-        help_text="1 is the destination that q_cap was measured on; 2 takes twice its load. Approvals of plans that "
-        "were made for another speed no longer count.",
+        help_text="1 is the destination on which q_cap was measured; 2 takes twice its load. Approvals of plans for "
+        "another speed become invalid.",
     )
     expected_version = forms.IntegerField(required=False, widget=forms.HiddenInput)

@@ -1,4 +1,4 @@
-"""The first page, the health check, and what a locked-out person reads."""
+"""The home page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from planner.web.core.view_helpers import person
 @require_GET
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
-    """Fleets with what is live, what waits for me, what runs."""
+    """Fleets with their live plans, plans that wait for the user, and open jobs."""
     visible = rights.visible_fleets(person(request))
     context = {
         "fleets": list(fleets_with_live(visible)),

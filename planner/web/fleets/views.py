@@ -23,7 +23,7 @@ from planner.web.fleets.forms import FleetForm, PolicyForm, ServingForm
 @require_GET
 @login_required
 def fleet(request: HttpRequest, slug: str) -> HttpResponse:
-    """Everything of a fleet on one page; of many destinations a hundred: `from` a position on, of those found."""
+    """The page of a fleet, with up to 100 matching destinations from the position `from`."""
     found = find_fleet(slug)
     start = request.GET.get("from", "")
     position = int(start) if start.isascii() and start.isdigit() and len(start) < 10 else 0
@@ -57,7 +57,7 @@ def _create(request: HttpRequest, data: dict[str, Any]) -> str:
 @login_required
 @needs(rights.MANAGE)
 def policy(request: HttpRequest, slug: str) -> HttpResponse:
-    """Change what the plans of a fleet are judged by."""
+    """Change the policy of a fleet."""
     found = find_fleet(slug)
     shown: dict[str, Any] = {field: getattr(found, field) for field in POLICY_FIELDS}
     for listed in ("canary_weights", "canary_holds_s"):
@@ -68,7 +68,9 @@ def policy(request: HttpRequest, slug: str) -> HttpResponse:
 
         def change(data: dict[str, Any]) -> str:
             fleets.change_policy(acting_user=person(request), fleet=found, **data)
-            messages.success(request, "The policy was changed. Evidence judged under the old one is stale from now on.")
+            messages.success(
+                request, "The policy was changed. Evidence under the old policy is stale: evaluate open plans again."
+            )
             return reverse("fleet", args=[slug])
 
         answer = fill(request, form, change)
@@ -83,7 +85,7 @@ def policy(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @needs(rights.MANAGE)
 def serving_profile(request: HttpRequest, slug: str) -> HttpResponse:
-    """Say that a fleet serves otherwise from now on."""
+    """Change the serving profile of a fleet."""
     found = find_fleet(slug)
     shown = {"engine_profile": found.serving_profile.engine_profile, "expected_version": found.version}
     form = ServingForm(request.POST or None, initial=shown)
@@ -92,7 +94,9 @@ def serving_profile(request: HttpRequest, slug: str) -> HttpResponse:
 
         def change(data: dict[str, Any]) -> str:
             fleets.change_serving_profile(acting_user=person(request), fleet=found, **data)
-            messages.success(request, "The serving profile was changed. What was calibrated and replayed is stale now.")
+            messages.success(
+                request, "The serving profile was changed. Earlier calibrations and replays are stale: calibrate again."
+            )
             return reverse("fleet", args=[slug])
 
         answer = fill(request, form, change)

@@ -1,4 +1,4 @@
-"""Evaluating the gate, and the page of its evidence."""
+"""Pages that evaluate the gate and show its evidence."""
 
 from __future__ import annotations
 
@@ -26,13 +26,28 @@ from planner.web.reviews.views import JUDGED, address
 @action
 @needs(rights.PLAN)
 def evaluate(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Judge the plan by the checklist again, on the evidence as it is now."""
+    """Evaluate the checklist again on the current evidence.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
         evaluation = evaluations.evaluate_gate(acting_user=person(request), plan=found)
         waived = evaluation.items.filter(waived=True).exists()
-        passes = "it passes with what is waived." if waived else "all six checks pass."
+        passes = "it passes with waivers." if waived else "all six items pass."
         return f"The checklist was evaluated: {passes if evaluation.passed else 'it does not pass.'}"
 
     return act(request, call, back=address(found) + "#checklist")
@@ -41,7 +56,24 @@ def evaluate(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 @require_GET
 @login_required
 def evidence(request: HttpRequest, slug: str, number: int, pk: int) -> HttpResponse:
-    """The evidence of an evaluation, frozen as it was; only a banner says whether it still holds."""
+    """The stored evidence of an evaluation. A banner says whether it is up to date.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
     rows = GateEvaluation.objects.select_related("plan__fleet", "created_by").prefetch_related("items")
     evaluation = get_object_or_404(rows, plan=found, pk=pk)
@@ -49,6 +81,6 @@ def evidence(request: HttpRequest, slug: str, number: int, pk: int) -> HttpRespo
     latest = found.gate_evaluations.order_by("-id").first()
     over = found.state not in JUDGED
     changed = [] if over or latest is None else changed_since(found, evaluation)
-    # The way back stands on top of this page too; all below it is as it was.
+    # The header with the fallback is current; all below it is stored.
     context |= {**vars(header(found.fleet)), "is_over": over, "changed": changed}
     return render(request, "gate/evidence.html", context)

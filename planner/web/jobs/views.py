@@ -1,4 +1,4 @@
-"""Panel of jobs, and cancelling one."""
+"""The panel of jobs, and the cancellation of a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from planner.web.core.view_helpers import act, action, find_fleet, person
 @require_GET
 @fragment
 def jobs_panel(request: HttpRequest, slug: str) -> HttpResponse:
-    """The jobs of a fleet, fetched every second while one is open; when the last one ends the page is loaded anew."""
+    """The jobs of a fleet, polled while a job is open. When the last job ends the page reloads."""
     found = find_fleet(slug)
     rows = recent_jobs(found)
     response = render(request, "jobs/jobs.html", {"fleet": found, "jobs": rows})
@@ -28,7 +28,22 @@ def jobs_panel(request: HttpRequest, slug: str) -> HttpResponse:
 
 @action
 def cancel_job(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Cancel a job of the fleet."""
+    """Cancel a job of a fleet.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = get_object_or_404(Job, fleet__slug=slug, pk=pk)
 
     def call() -> str:

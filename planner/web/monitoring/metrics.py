@@ -1,4 +1,4 @@
-"""`/metrics` for Prometheus: requests of this web process, and the state of the console as the database has it."""
+"""`/metrics` for Prometheus: requests of this web process, and the state of the console in the database."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from planner.selectors.monitoring import metrics as figures
 
 
 class ConsoleCollector(Collector):
-    """Reads the database and the broker at each scrape; a scrape costs three queries and one request per queue."""
+    """Reads database and broker at each scrape. A scrape costs three queries and one request per queue."""
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: without it, registering the collector would read the database."""
+        """No metrics, so that the registration does not read the database."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of the console; without those of a server that does not answer."""
+        """All metrics of the console, except those of an unavailable server."""
         try:
             with transaction.atomic():
                 found = list(self._stored())
@@ -95,15 +95,21 @@ REGISTRY.register(ConsoleCollector())
 @never_cache
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Requests as django-prometheus counts them, then the console's own metrics."""
+    """Request metrics of django-prometheus and metrics of the console."""
     if settings.METRICS_TOKEN:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not secrets.compare_digest(given.encode(), settings.METRICS_TOKEN.encode()):
-            refusal = HttpResponse("This address needs the token for metrics.\n", "text/plain", 401)
+            refusal = HttpResponse(
+                "This address requires the metrics token. Send Authorization: Bearer <token>.\n", "text/plain", 401
+            )
             refusal["WWW-Authenticate"] = "Bearer"
             return refusal
     elif not _is_allowed(request):
-        return HttpResponse("Metrics are not for this address: see CACHEROUTE_METRICS_TOKEN.\n", "text/plain", 403)
+        return HttpResponse(
+            "Metrics are not allowed from this address. Set CACHEROUTE_METRICS_TOKEN or the allowed networks.\n",
+            "text/plain",
+            403,
+        )
     response: HttpResponse = ExportToDjangoView(request)
     response.write(generate_latest(REGISTRY))
     return response
@@ -112,8 +118,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
 def _is_allowed(request: HttpRequest) -> bool:
     """Whether the client is in an allowed network.
 
-    A request that passed a proxy has the proxy's address unless CACHEROUTE_TRUSTED_PROXIES names it. It is refused
-    then: a proxy on this machine would open the loopback networks to everybody.
+    A request through a proxy has the address of the proxy unless CACHEROUTE_TRUSTED_PROXIES names the proxy. Such a
+    request is refused: a proxy on this machine would open the loopback networks to all clients.
     """
     forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
     if forwarded and not settings.TRUSTED_PROXIES:

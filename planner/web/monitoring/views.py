@@ -1,4 +1,4 @@
-"""The live page of a fleet: what routers report, against what was validated."""
+"""The live page of a fleet: router telemetry and the validated range."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from planner.web.core.view_helpers import find_fleet, fleet_render
 @require_GET
 @login_required
 def live(request: HttpRequest, slug: str) -> HttpResponse:
-    """Figures of each arm over time, the monitor's verdicts, and the version that each router runs."""
+    """Figures of each arm over time, drift checks, and the table version of each router."""
     fleet = find_fleet(slug)
     return fleet_render(request, "monitoring/live.html", fleet, live_page(fleet))
 
@@ -23,6 +23,6 @@ def live(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 @fragment
 def state(request: HttpRequest, slug: str) -> HttpResponse:
-    """The state of things in words, fetched anew every quarter of a minute."""
+    """The texts of the live page, polled every 15 s."""
     fleet = find_fleet(slug)
     return render(request, "monitoring/live_state.html", {"fleet": fleet, **live_state(fleet)})

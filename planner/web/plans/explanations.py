@@ -1,4 +1,4 @@
-"""The page that explains a plan: a key, a destination, and how sensitive the plan is to its inputs."""
+"""The explanation of a plan: placement of a key, load of a destination, sensitivity to inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,22 @@ from planner.web.core.view_helpers import act, action, find_plan, fleet_render, 
 @require_GET
 @login_required
 def explain(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Why a key is where it is; what a destination carries; what other inputs would give."""
+    """Show the placement of a key, the load of a destination, and the study.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
     asked = {name: request.GET.get(name, "") for name in ("key", "destination", "head", "metric")}
     page = explain_page(found, **asked)
@@ -31,12 +46,27 @@ def explain(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 @action
 @needs(rights.PLAN)
 def order_study(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Order the sensitivity study."""
+    """Order the sensitivity study.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
         studies.order_study(acting_user=person(request), plan=found)
-        return f"The study of {found} is ordered; it runs as soon as a worker is free."
+        return f"The study of {found} is ordered. It starts when a worker is free."
 
     return act(request, call, back=reverse("plan-explain", args=[slug, number]) + "#sensitivity")
 
@@ -44,7 +74,22 @@ def order_study(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 @require_GET
 @fragment
 def study_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """How far the study is; when it ends the page loads anew."""
+    """Progress of the study. When it ends the page reloads.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = get_object_or_404(Plan.objects.select_related("fleet"), fleet__slug=slug, number=number)
     job = studies.open_study(found)
     response = render(request, "plans/study_progress.html", {"plan": found, "fleet": found.fleet, "job": job})

@@ -61,14 +61,29 @@ def _order(request: HttpRequest, fleet: Fleet, data: dict[str, Any]) -> str:
     if data.pop("replay_after_build"):
         replay = {"seeds": list(DEFAULT_SEEDS), **({"loads_rps": loads} if loads else {})}
     plan, _job = order_plan(acting_user=person(request), fleet=fleet, replay=replay, **data)
-    messages.success(request, f"{plan} is ordered; it is built as soon as a worker is free.")
+    messages.success(request, f"{plan} is ordered. The build starts when a worker is free.")
     return address(plan)
 
 
 @require_GET
 @login_required
 def plan(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """The page that a plan is judged by."""
+    """The page of a plan.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
     return _page(request, found, ReplayForm(plan=found))
 
@@ -85,7 +100,7 @@ def _page(request: HttpRequest, found: Plan, replay_form: ReplayForm, status: in
 
 
 def _may(user: Any, found: Plan) -> dict[str, bool]:
-    """Which other forms are worth showing. The services decide again when one is sent."""
+    """Forms to show. The services check the rights again."""
     state, flat = found.state, found.kind == Plan.Kind.FLAT
     planner = rights.may(user, rights.PLAN, found.fleet) and not flat
     resting = state in Plan.ARCHIVABLE
@@ -99,7 +114,22 @@ def _may(user: Any, found: Plan) -> dict[str, bool]:
 @require_GET
 @fragment
 def plan_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """How far the plan's job is. When it ends, or the plan left the state that the page shows, the page loads anew."""
+    """Progress of the job of a plan. When the job ends or the state of the plan changes, the page reloads.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     shown = progress(get_object_or_404(Plan.objects.select_related("fleet"), fleet__slug=slug, number=number))
     response = render(request, "plans/progress.html", {**vars(shown), "fleet": shown.plan.fleet})
     state = shown.plan.state
@@ -110,11 +140,26 @@ def plan_progress(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def retire(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Put the plan away."""
+    """Archive a plan.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
         retire_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
-        return f"{found} is put away."
+        return f"{found} is archived. It stays readable."
 
     return act(request, call, back=address(found))

@@ -1,4 +1,4 @@
-"""The form that orders a replay: the ladder first, then what few ask for."""
+"""The form that orders a replay: basic and advanced fields."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from planner.web.core.forms import NumberList, Styled
 
 ARRIVAL_NAMES = {
     "poisson": "Poisson: random, without bursts",
-    "gamma": "Gamma: burstier the higher the CV",
-    "bootstrap": "Bootstrap: runs of the trace's own gaps, drawn anew",
-    "scaled": "Scaled: the trace's own gaps, one seed",
+    "gamma": "Gamma: bursts increase with the CV",
+    "bootstrap": "Bootstrap: random runs of gaps of the trace",
+    "scaled": "Scaled: gaps of the trace, one seed",
 }
 
 
 class Lines(forms.CharField):
-    """One thing a line, as a list of what `read` makes of each; faults name their line."""
+    """A text of lines, each parsed by `read`; an error names its line."""
 
     def __init__(self, *, read: Callable[[str], Any], **kwargs: Any) -> None:
         self.read = read
@@ -33,7 +33,7 @@ class Lines(forms.CharField):
         self.widget = forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "class": "form-control"})
 
     def to_python(self, value: Any) -> Any:
-        """Parse, naming the line of a fault."""
+        """Parse the lines; an error names its line."""
         found = []
         for at, line in enumerate((value or "").splitlines(), start=1):
             if line.strip():
@@ -57,53 +57,60 @@ class ReplayForm(Styled):
     policies = forms.MultipleChoiceField(
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text="CacheRoute and Flat-LB are always among them.",
+        help_text="CacheRoute and Flat-LB are always included.",
         initial=list(DEFAULT_POLICIES),
     )
     loads_rps = NumberList(
         required=False,
         label="Loads, requests/s",
-        help_text="Three or more. Left empty: 40, 70 and 100% of the fleet's calibrated capacity.",
+        help_text="Three or more. Empty: 40, 70 and 100% of the calibrated capacity of the fleet.",
     )
-    seeds = NumberList(required=False, whole=True, initial="1, 2, 3", help_text="Three or more: paired over policies.")
+    seeds = NumberList(
+        required=False,
+        whole=True,
+        initial="1, 2, 3",
+        help_text="Three or more. Policies with the same seed see the same arrivals.",
+    )
     arrivals = forms.ChoiceField(choices=[(a, ARRIVAL_NAMES[a]) for a in ARRIVALS], initial="poisson")
     cv = forms.FloatField(required=False, label="CV of gamma arrivals", min_value=0)
     run_length = forms.IntegerField(
         required=False,
-        label="Gaps in a run of bootstrap arrivals",
+        label="Run length of bootstrap arrivals, gaps",
         min_value=1,
-        help_text="Left empty: the cube root of their number.",
+        help_text="Empty: the cube root of the number of gaps.",
     )
-    requests = forms.IntegerField(initial=20_000, min_value=100, help_text="Of each cell.")
+    requests = forms.IntegerField(initial=20_000, min_value=100, help_text="Requests per cell.")
     warmup = forms.FloatField(
-        required=False, label="Warm-up, share of the requests", help_text="Replayed, not measured. Left empty: 0.2."
+        required=False, label="Warm-up, share of the requests", help_text="Replayed, but not measured. Empty: 0.2."
     )
     refine = forms.IntegerField(
         required=False,
         label="Rounds of bisection",
         min_value=0,
         max_value=MAX_ROUNDS,
-        help_text="After the ladder, each tests a load between what a policy passes and fails. Left empty: none.",
+        help_text="After the given loads, each round tests a load between the highest passed and the lowest failed "
+        "load. Empty: none.",
     )
-    extend = forms.BooleanField(required=False, label="Rounds follow an open end of the ladder too")
+    extend = forms.BooleanField(required=False, label="Extend beyond the lowest and highest load")
     also = forms.TypedMultipleChoiceField(
         required=False,
         coerce=int,
-        label="Other plans beside it",
-        help_text="An older plan shows what its age costs.",
+        label="Other plans",
+        help_text="Shows the cost of keeping an older plan.",
         widget=forms.CheckboxSelectMultiple,
     )
-    policy_parameters = Lines(read=read_parameter, label="Parameters of policies")
+    policy_parameters = Lines(read=read_parameter, label="Policy parameters")
     faults = Lines(
         read=read_fault,
         label="Faults",
-        help_text="One a line: down, drain or slow, a destination, start and end as shares of the replay from 0 to 1, "
-        "such as down d03 0.4 0.6 or slow d02 0.3 0.8 x2. A what-if: no evidence for the checklist.",
+        help_text="One per line: down, drain or slow; destination; start and end as shares of the replay from 0 to 1. "
+        "Such as down d03 0.4 0.6 or slow d02 0.3 0.8 x2. Makes a what-if replay, which is no evidence.",
     )
     switch_from = OtherPlan(
-        label="Live before this plan", help_text="Shows the re-warm dip. A what-if: no evidence for the checklist."
+        label="Plan before the switch",
+        help_text="Shows the hit rate dip. Makes a what-if replay, which is no evidence.",
     )
-    switch_at = forms.FloatField(required=False, label="Share of the replay at which this plan takes over")
+    switch_at = forms.FloatField(required=False, label="Time of the switch, share of the replay")
 
     FIRST = ("policies", "loads_rps", "seeds", "arrivals", "cv", "requests")
 
@@ -113,7 +120,7 @@ class ReplayForm(Styled):
         self.fields["policies"].choices = choices  # type: ignore[attr-defined]  # a choice
         parameters = {name: ", ".join(f"{k} {v}" for k, v in known_parameters(name).items()) for name in POLICIES}
         shown = "; ".join(f"{name}: {known}" for name, known in parameters.items() if known)
-        self.fields["policy_parameters"].help_text = f"One a line, such as sticky.vnodes = 80. Defaults: {shown}."
+        self.fields["policy_parameters"].help_text = f"One per line, such as sticky.vnodes = 80. Defaults: {shown}."
         others = _others(plan)
         self.fields["also"].choices = others  # type: ignore[attr-defined]  # a choice
         self.fields["switch_from"].choices = [("", "no switch"), *others]  # type: ignore[attr-defined]  # a choice
@@ -129,12 +136,14 @@ class ReplayForm(Styled):
             raise ValidationError(f"{error}.") from None
 
     def clean(self) -> dict[str, Any]:
-        """The options as the service takes them: what was left empty is not among them."""
+        """The options of the service, without empty ones."""
         data: dict[str, Any] = self.cleaned_data
         before, at = data.pop("switch_from", None), data.pop("switch_at", None)
         if (before is None) != (at is None):
             name = "switch_at" if at is None else "switch_from"
-            self.add_error(name, "A switch needs both the plan before and the time.")
+            self.add_error(
+                name, "A switch needs the plan before the switch and its time. Fill in both, or leave both empty."
+            )
         elif before is not None:
             data["switch"] = {"from_plan": before, "at": at}
         for name in ("warmup", "refine", "cv", "run_length"):
@@ -144,22 +153,22 @@ class ReplayForm(Styled):
 
     @property
     def first(self) -> list[forms.BoundField]:
-        """What every order says."""
+        """The basic fields."""
         return [self[name] for name in self.FIRST]
 
     @property
     def advanced(self) -> list[forms.BoundField]:
-        """What has a good default."""
+        """The advanced fields, which have defaults."""
         return [self[name] for name in self.fields if name not in self.FIRST]
 
     @property
     def advanced_open(self) -> bool:
-        """Whether one of those was filled in or is wrong, and must not be hidden."""
+        """Whether an advanced field was changed or has an error, and must be visible."""
         return self.is_bound and any(field.errors or field.name in self.changed_data for field in self.advanced)
 
 
 def _others(plan: Plan) -> list[tuple[int, str]]:
-    """Other plans that can be replayed in this one's place: built, for the same destinations."""
+    """Other built plans for the same destinations, which the replay can include."""
     built = plan.fleet.plans.filter(kind=CANDIDATE, table__isnull=False).exclude(pk=plan.pk).select_related("workload")
     same = built.filter(parameters__destinations=plan.parameters.get("destinations"))
     rows = same.order_by("-number").values_list("number", "workload__name")[:50]

@@ -27,7 +27,22 @@ from planner.web.reviews.views import address
 @login_required
 @needs(rights.PLAN)
 def new_replay(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Start a replay."""
+    """Start a replay.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
     form = ReplayForm(request.POST, plan=found)
 
@@ -35,7 +50,7 @@ def new_replay(request: HttpRequest, slug: str, number: int) -> HttpResponse:
         row, _job = replay_orders.start_replay(
             acting_user=person(request), plan=found, expected_version=expected_version(request), **data
         )
-        messages.success(request, f"Replay {row.pk} is under way.")
+        messages.success(request, f"Replay {row.pk} is ordered. It starts when a worker is free.")
         return address(found)
 
     answer = fill(request, form, start)

@@ -1,4 +1,4 @@
-"""What waits for the person who is signed in."""
+"""The inbox of the signed-in user."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from planner.web.core.view_helpers import person
 @require_GET
 @login_required
 def inbox(request: HttpRequest) -> HttpResponse:
-    """Approvals asked for, rollouts held, fleets outside their range."""
+    """Requested approvals, held canaries, fleets out of range."""
     return render(request, "reviews/inbox.html", {"waiting": waiting_for_me(person(request))})
 
 
 @require_GET
 @fragment
 def count(request: HttpRequest) -> HttpResponse:
-    """How many things wait, for the menu; fetched after the page, so that no page waits for it."""
+    """Number of open items for the menu; fetched after the page, so that no page waits for it."""
     return render(request, "reviews/inbox_count.html", {"count": len(waiting_for_me(person(request)))})

@@ -17,7 +17,7 @@ from planner.services.reviews.approvals import approve_plan, count_approvals, qu
 from planner.services.reviews.submissions import submit_plan, withdraw_plan
 from planner.web.core.view_helpers import act, action, expected_version, find_plan, person, text
 
-# States in which the checklist still decides something.
+# States in which the checklist affects the next action.
 JUDGED = (Plan.State.REPLAYED, Plan.State.IN_REVIEW, Plan.State.APPROVED)
 
 
@@ -27,12 +27,27 @@ def address(plan: Plan) -> str:
 
 
 def may_review(user: Any, found: Plan, evaluation: GateEvaluation | None) -> dict[str, Any]:
-    """Which forms of the review are worth showing. The services decide again when one is sent."""
+    """Forms of the review to show. The services check the rights again.
+
+    Parameters
+    ----------
+    user
+        The signed-in user.
+    found
+        The plan.
+    evaluation
+        Its latest evaluation, if any.
+
+    Returns
+    -------
+    dict[str, Any]
+        Values of the template.
+    """
     state, own = found.state, user.pk in (found.author_id, found.submitted_by_id)
     in_review = state == Plan.State.IN_REVIEW
     approver = rights.may(user, rights.APPROVE, found.fleet)
     planner = rights.may(user, rights.PLAN, found.fleet) and found.kind != Plan.Kind.FLAT
-    # Approved once, and not any more on the latest evidence: it has to be looked at again.
+    # An approved plan whose approvals do not cover the latest evidence needs a new review.
     judged = found.kind != Plan.Kind.FLAT and state == Plan.State.APPROVED and evaluation is not None
     lost = quorum_lost(found, evaluation) if judged and evaluation is not None else None
     return {
@@ -51,31 +66,76 @@ def may_review(user: Any, found: Plan, evaluation: GateEvaluation | None) -> dic
 
 @action
 def submit(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Submit for review."""
+    """Submit for review.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
         submit_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
-        return f"{found} is in review: a second person decides."
+        return f"{found} is in review. A second person must decide."
 
     return act(request, call, back=address(found))
 
 
 @action
 def withdraw(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Take the plan back from review."""
+    """Withdraw a plan from review.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
         withdraw_plan(acting_user=person(request), plan=found, expected_version=expected_version(request))
-        return f"{found} is out of review."
+        return f"{found} is withdrawn from review. It can be submitted again."
 
     return act(request, call, back=address(found))
 
 
 @action
 def approve(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Approve on the evidence whose digest the page showed."""
+    """Approve a plan on the evidence whose digest the page showed.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -89,14 +149,29 @@ def approve(request: HttpRequest, slug: str, number: int) -> HttpResponse:
         found.refresh_from_db()
         if found.state == Plan.State.APPROVED:
             return f"{found} is approved. An operator can start its canary."
-        return f"Your approval of {found} is recorded; more people must approve it."
+        return f"Your approval of {found} is recorded. The policy requires more approvals."
 
     return act(request, call, back=address(found))
 
 
 @action
 def reject(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Reject with a reason."""
+    """Reject with a reason.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -113,32 +188,79 @@ def reject(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def withdraw_approval(request: HttpRequest, slug: str, number: int, pk: int) -> HttpResponse:
-    """Take one's own approval back."""
+    """Withdraw an approval of the user.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
     row = get_object_or_404(Approval, plan=found, pk=pk)
 
     def call() -> str:
         approvals.withdraw_approval(acting_user=person(request), approval=row, reason=text(request, "reason"))
-        return f"Your approval of {found} is withdrawn; it counts no longer."
+        return f"Your approval of {found} is withdrawn. It no longer counts."
 
     return act(request, call, back=address(found) + "#decisions")
 
 
 @action
 def comment(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Say something about the plan."""
+    """Comment on a plan.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
         comments.comment_plan(acting_user=person(request), plan=found, text=text(request, "text"))
-        return "Your comment is kept."
+        return "Your comment is stored."
 
     return act(request, call, back=address(found) + "#comments")
 
 
 @action
 def request_waiver(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Ask for a waiver until the end of a day, UTC."""
+    """Request a waiver until the end of a day in UTC.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -149,7 +271,7 @@ def request_waiver(request: HttpRequest, slug: str, number: int) -> HttpResponse
             reason=text(request, "reason"),
             expires_at=_end_of_day(text(request, "expires_on")),
         )
-        return f"A waiver of {row.check_name} is asked for: a second person grants or refuses it."
+        return f"The waiver of {row.check_name} is requested. A second person must grant it."
 
     return act(request, call, back=address(found) + "#waivers")
 
@@ -158,7 +280,7 @@ def _end_of_day(day: str) -> dt.datetime:
     try:
         found = dt.date.fromisoformat(day)
     except ValueError as error:
-        raise Invalid("name the last day of the waiver, such as 2026-03-14", field="expires_on") from error
+        raise Invalid("write the last day of the waiver, such as 2026-03-14", field="expires_on") from error
     return dt.datetime.combine(found, dt.time(23, 59), tzinfo=dt.UTC)
 
 
@@ -169,19 +291,53 @@ def _waiver(slug: str, number: int, pk: int) -> Waiver:
 
 @action
 def grant_waiver(request: HttpRequest, slug: str, number: int, pk: int) -> HttpResponse:
-    """Grant a waiver."""
+    """Grant a waiver.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     row = _waiver(slug, number, pk)
 
     def call() -> str:
         waivers.grant_waiver(acting_user=person(request), waiver=row)
-        return f"The waiver of {row.check_name} is granted. It counts when the checklist is evaluated again."
+        return f"The waiver of {row.check_name} is granted. Evaluate the checklist again to apply it."
 
     return act(request, call, back=address(row.plan) + "#waivers")
 
 
 @action
 def end_waiver(request: HttpRequest, slug: str, number: int, pk: int) -> HttpResponse:
-    """Refuse what was asked for; revoke what was granted."""
+    """Refuse a requested waiver, or revoke a granted one.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     row = _waiver(slug, number, pk)
 
     def call() -> str:

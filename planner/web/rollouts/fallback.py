@@ -11,9 +11,9 @@ from planner.web.core.view_helpers import act, action, find_fleet, person
 
 @action
 def fall_back(request: HttpRequest, slug: str) -> HttpResponse:
-    """Send all traffic of the fleet by Flat-LB, now."""
+    """Route all keys of a fleet by Flat-LB at once."""
     found = find_fleet(slug)
-    # Repaired, never refused: nothing that somebody types keeps a fleet from falling back.
+    # The reason is repaired and never refused: a text must not prevent a fallback.
     reason = request.POST.get("reason", "").replace("\0", "")[:1000]
 
     def call() -> str:
@@ -21,7 +21,7 @@ def fall_back(request: HttpRequest, slug: str) -> HttpResponse:
         fallback.fall_back(acting_user=person(request), fleet=found, reason=reason)
         found.refresh_from_db()
         if found.table_version == before:
-            return f"Flat-LB was live on {found} already; nothing changed (routing table version {before})."
-        return f"Fell back: all keys of {found} are routed by Flat-LB, routing table version {found.table_version}."
+            return f"Flat-LB is already live on {found}. Nothing changed (table version {before})."
+        return f"Fell back: all keys of {found} are routed by Flat-LB (table version {found.table_version})."
 
     return act(request, call, back=reverse("fleet", args=[slug]))

@@ -1,4 +1,4 @@
-"""Rollouts of a fleet, the page of one, and every move of it."""
+"""Pages and actions of rollouts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from planner.errors import Invalid
+from planner.formatting import keys_share
 from planner.models import Freeze, Rollout
 from planner.selectors.access import rights
 from planner.selectors.rollouts.page import rollout_page, rollouts_page
@@ -29,7 +30,6 @@ from planner.services.rollouts.steps import (
     promote_rollout,
     resume_rollout,
 )
-from planner.templatetags.rollouts import keys_share
 from planner.web.core.view_helpers import (
     act,
     action,
@@ -45,7 +45,7 @@ from planner.web.core.view_helpers import (
 @require_GET
 @login_required
 def rollouts_of(request: HttpRequest, slug: str) -> HttpResponse:
-    """What was on traffic, the ways back, and freezes."""
+    """History of rollouts, roll back, and freezes."""
     fleet = find_fleet(slug)
     context = {**rollouts_page(fleet), "may_free_all": rights.may(person(request), rights.MANAGE)}
     return fleet_render(request, "rollouts/rollouts.html", fleet, context)
@@ -54,15 +54,45 @@ def rollouts_of(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 @login_required
 def rollout(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """The page of one rollout: its steps, what holds it, how it was judged."""
+    """The page of a rollout: steps, holds and analyses.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = get_object_or_404(rollouts_with_state(), fleet__slug=slug, pk=pk)
-    # The header wants the whole fleet, and the page the tables of both plans.
+    # The header needs all fields of the fleet; the page needs the tables of both plans.
     return fleet_render(request, "rollouts/rollout.html", find_fleet(slug), rollout_page(found))
 
 
 @action
 def start_canary(request: HttpRequest, slug: str, number: int) -> HttpResponse:
-    """Start the canary of a plan, now or at a time."""
+    """Start the canary of a plan, now or at a time.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    number
+        Number of the plan in the fleet.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     found = find_plan(slug, number)
 
     def call() -> str:
@@ -73,7 +103,7 @@ def start_canary(request: HttpRequest, slug: str, number: int) -> HttpResponse:
             expected_version=expected_version(request),
         )
         if row.scheduled_for is not None:
-            return f"The canary of {found} starts at {_utc(row.scheduled_for)}, after everything was checked again."
+            return f"The canary of {found} starts at {_utc(row.scheduled_for)}, if all checks pass again at that time."
         return f"{found} is in canary with {keys_share(row.weight)} of keys."
 
     return act(request, call, back=reverse("plan", args=[slug, number]))
@@ -81,53 +111,143 @@ def start_canary(request: HttpRequest, slug: str, number: int) -> HttpResponse:
 
 @action
 def advance(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Take a canary to its next weight, or make it active."""
+    """Advance a canary to its next weight, or make it active.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     return _move(request, slug, pk, advance_rollout, _where)
 
 
 @action
 def promote(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Make the plan of a canary active at once."""
+    """Promote a canary before its last step.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     return _move(request, slug, pk, promote_rollout, _where, reason=lambda: text(request, "reason"))
 
 
 @action
 def pause(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Keep a canary where it is."""
+    """Pause a canary.
 
-    def told(row: Rollout) -> str:
-        return f"The canary of {row.plan} is paused: it keeps {keys_share(row.weight)} of keys until it is resumed."
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
 
-    return _move(request, slug, pk, pause_rollout, told, reason=lambda: text(request, "reason"))
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
+
+    def message(row: Rollout) -> str:
+        return f"The canary of {row.plan} is paused. It keeps {keys_share(row.weight)} of keys until it is resumed."
+
+    return _move(request, slug, pk, pause_rollout, message, reason=lambda: text(request, "reason"))
 
 
 @action
 def resume(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Let a paused canary go on."""
-    return _move(request, slug, pk, resume_rollout, lambda row: f"The canary of {row.plan} may go on.")
+    """Resume a paused canary.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
+    return _move(request, slug, pk, resume_rollout, lambda row: f"The canary of {row.plan} is resumed.")
 
 
 @action
 def abort(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Take a canary off traffic, or call off a schedule."""
+    """Abort a canary, or cancel a scheduled rollout.
 
-    def told(row: Rollout) -> str:
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
+
+    def message(row: Rollout) -> str:
         if row.step_started_at is None:
-            return f"The canary of {row.plan} is called off."
-        return f"The canary of {row.plan} is aborted; what was active stays active."
+            return f"The scheduled canary of {row.plan} is cancelled."
+        return f"The canary of {row.plan} is aborted. The incumbent routes its keys again."
 
-    return _move(request, slug, pk, abort_rollout, told, reason=lambda: text(request, "reason"))
+    return _move(request, slug, pk, abort_rollout, message, reason=lambda: text(request, "reason"))
 
 
 @action
 def reschedule(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Move the start of a scheduled canary."""
+    """Change the start time of a scheduled canary.
 
-    def told(row: Rollout) -> str:
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
+
+    def message(row: Rollout) -> str:
         assert row.scheduled_for is not None  # it was just set
         return f"The canary of {row.plan} starts at {_utc(row.scheduled_for)}."
 
-    return _move(request, slug, pk, reschedule_rollout, told, scheduled_for=lambda: _moment(request, True))
+    return _move(request, slug, pk, reschedule_rollout, message, scheduled_for=lambda: _moment(request, True))
 
 
 @action
@@ -139,7 +259,7 @@ def roll_back(request: HttpRequest, slug: str) -> HttpResponse:
         number = request.POST.get("plan", "")
         plan = fleet.plans.filter(number=int(number)).first() if number.isdecimal() and len(number) < 10 else None
         if plan is None:
-            raise Invalid("choose one of the plans", field="plan")
+            raise Invalid("choose a plan of the list", field="plan")
         rollback.roll_back(acting_user=person(request), fleet=fleet, plan=plan, reason=text(request, "reason"))
         fleet.refresh_from_db()
         return f"Rolled back: {plan} routes all keys of {fleet}, routing table version {fleet.table_version}."
@@ -155,21 +275,36 @@ def freeze(request: HttpRequest, slug: str) -> HttpResponse:
 
     def call() -> str:
         freezes.freeze(acting_user=person(request), fleet=None if everywhere else fleet, reason=text(request, "reason"))
-        return f"Rollouts of {'all fleets' if everywhere else fleet} are frozen. Falling back works as ever."
+        return f"Rollouts of {'all fleets' if everywhere else fleet} are frozen. Falling back is still possible."
 
     return act(request, call, back=reverse("rollouts", args=[slug]))
 
 
 @action
 def lift(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Lift a freeze of the fleet, or of all."""
+    """Lift a freeze of the fleet, or of all.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     fleet = find_fleet(slug)
     theirs = Freeze.objects.select_related("fleet").filter(Q(fleet=fleet) | Q(fleet=None))
     found = get_object_or_404(theirs, pk=pk)
 
     def call() -> str:
         lift_freeze(acting_user=person(request), freeze=found, reason=text(request, "reason"))
-        return "The freeze is lifted. Nothing moves by that alone."
+        return "The freeze is lifted. Rollouts can move again."
 
     return act(request, call, back=reverse("rollouts", args=[slug]))
 
@@ -179,14 +314,14 @@ def _move(
     slug: str,
     pk: int,
     change: Callable[..., Rollout],
-    told: Callable[[Rollout], str],
+    message: Callable[[Rollout], str],
     **values: Callable[[], Any],
 ) -> HttpResponse:
-    """Call a move of the service; what it takes is read inside, so that a refusal becomes a message."""
+    """Call an action of the service. Form values are read inside the call, so that a refusal becomes a message."""
     found = get_object_or_404(Rollout.objects.select_related("fleet", "plan"), fleet__slug=slug, pk=pk)
 
     def call() -> str:
-        return told(
+        return message(
             change(
                 acting_user=person(request),
                 rollout=found,
@@ -205,12 +340,12 @@ def _where(row: Rollout) -> str:
 
 
 def _moment(request: HttpRequest, needed: bool = False) -> dt.datetime | None:
-    """The time in the form, which is in UTC; None when the field is empty.
+    """The time in the form, in UTC; None when the field is empty.
 
     Raises
     ------
     Invalid
-        When it is no time, or missing where it is needed.
+        When the text is no time, or is missing where it is required.
     """
     written = request.POST.get("scheduled_for", "").strip()
     if not written and not needed:

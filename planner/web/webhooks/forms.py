@@ -13,11 +13,13 @@ from planner.web.core.forms import Styled
 
 
 class WebhookForm(Styled):
-    """An address that is told what happens."""
+    """A new webhook."""
 
     name = forms.CharField(max_length=120)
     url = forms.CharField(
-        max_length=500, label="Address", help_text="https://, and public unless the console allows it."
+        max_length=500,
+        label="Address",
+        help_text="An https:// address. It must be public unless the settings permit private addresses.",
     )
     format = forms.ChoiceField(choices=Webhook.Format.choices)
     fleet = forms.ModelChoiceField(queryset=Fleet.objects.none(), required=False, empty_label="all fleets")
@@ -25,7 +27,7 @@ class WebhookForm(Styled):
         choices=list(ACTIONS.items()),
         required=False,
         widget=forms.SelectMultiple(attrs={"size": 8}),
-        help_text="None chosen: all of them.",
+        help_text="No selection: all actions.",
     )
 
     def __init__(self, *args: Any, fleets: QuerySet[Fleet], everywhere: bool, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Webhooks and the log of their deliveries."""
+"""Pages of webhooks and their deliveries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _visible(request: HttpRequest) -> QuerySet[Webhook]:
 @login_required
 @never_cache
 def webhooks(request: HttpRequest) -> HttpResponse:
-    """List webhooks, what they were told, and create one. Its secret is in the answer, and nowhere afterwards."""
+    """List webhooks and deliveries, and create a webhook. The secret is only in the response to the form."""
     managed = rights.fleets_with(person(request), rights.MANAGE)
     everywhere = rights.may(person(request), rights.MANAGE)
     form = WebhookForm(request.POST or None, fleets=managed, everywhere=everywhere)
@@ -59,20 +59,20 @@ def webhooks(request: HttpRequest) -> HttpResponse:
 
 @action
 def switch(request: HttpRequest, pk: int) -> HttpResponse:
-    """Switch it off or on."""
+    """Enable or disable a webhook."""
     row = get_object_or_404(_visible(request), pk=pk)
     enabled = request.POST.get("enabled") == "1"
 
     def call() -> str:
         service.change_webhook(acting_user=person(request), webhook=row, enabled=enabled)
-        return f"{row} is {'on' if enabled else 'off'}."
+        return f"{row} is {'enabled' if enabled else 'disabled'}."
 
     return act(request, call, back=reverse("webhooks"))
 
 
 @action
 def delete(request: HttpRequest, pk: int) -> HttpResponse:
-    """Remove it."""
+    """Remove a webhook."""
     row = get_object_or_404(_visible(request), pk=pk)
 
     def call() -> str:
@@ -89,6 +89,6 @@ def send_again(request: HttpRequest, pk: int) -> HttpResponse:
 
     def call() -> str:
         service.send_again(acting_user=person(request), delivery=row)
-        return "It is sent again within seconds."
+        return "The delivery is sent again within seconds."
 
     return act(request, call, back=reverse("webhooks"))

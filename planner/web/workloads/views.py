@@ -1,4 +1,4 @@
-"""Importing workloads, and the page of one."""
+"""Pages that import and show workloads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
+from planner.formatting import number, percentage
 from planner.models import Workload
 from planner.selectors.access import rights
 from planner.selectors.fleets.page import workload_page
 from planner.services.workloads import imports
-from planner.templatetags.console import number, pct
 from planner.web.core.permissions import needs
 from planner.web.core.view_helpers import fill, find_fleet, fleet_render, person
 from planner.web.workloads.forms import ImportForm
@@ -26,7 +26,7 @@ from planner.web.workloads.forms import ImportForm
 @login_required
 @needs(rights.PLAN)
 def new_workload(request: HttpRequest, slug: str) -> HttpResponse:
-    """Import a file. A fault names file, row and field, and nothing is stored."""
+    """Import a file. If it has an error, nothing is stored and the message names file, row and field."""
     fleet = find_fleet(slug)
     form = ImportForm(request.POST or None, request.FILES or None)
     status = 200
@@ -34,7 +34,7 @@ def new_workload(request: HttpRequest, slug: str) -> HttpResponse:
         limit = settings.UPLOAD_MAX_BYTES // 2**20
         if getattr(request, "upload_too_large", False):
             form = ImportForm()
-            form.too_large = f"The file is larger than {limit} MiB; use the command import_workload."  # type: ignore[attr-defined]
+            form.too_large = f"The file is larger than {limit} MiB. Use the command import_workload."  # type: ignore[attr-defined]
             status = 413
         else:
             form = ImportForm(request.POST, request.FILES)
@@ -57,7 +57,22 @@ def _import(request: HttpRequest, fleet: Any, data: dict[str, Any]) -> str:
 @require_GET
 @login_required
 def workload(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
-    """Figures, notices and provenance of a workload."""
+    """Figures, notices and provenance of a workload.
+
+    Parameters
+    ----------
+    request
+        The request.
+    slug
+        Slug of the fleet.
+    pk
+        Id of the row.
+
+    Returns
+    -------
+    HttpResponse
+        The page, or a redirect after a change.
+    """
     related = ("fleet__serving_profile", "rates", "trace", "created_by")
     found = get_object_or_404(Workload.objects.select_related(*related), fleet__slug=slug, pk=pk)
     page = workload_page(found)
@@ -66,12 +81,12 @@ def workload(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def _shape(shape: dict[str, Any]) -> list[tuple[str, str]]:
-    """The figures of a rate shape, in words and units."""
+    """Labels and values of a rate shape."""
     return [
         ("Active keys", number(shape.get("active_keys"))),
         ("Gini coefficient", number(shape.get("gini"))),
-        ("Busiest 4% of keys", f"{pct(shape.get('top_4pct_share'))} of requests"),
-        ("Busiest key", f"{pct(shape.get('largest_share'), 2)} of requests"),
-        ("Half of the requests", f"{number(shape.get('keys_for_half'))} keys"),
-        ("Nine tenths of them", f"{number(shape.get('keys_for_90pct'))} keys"),
+        ("Busiest 4% of keys", f"{percentage(shape.get('top_4pct_share'))} of requests"),
+        ("Busiest key", f"{percentage(shape.get('largest_share'), 2)} of requests"),
+        ("Keys with half of the requests", f"{number(shape.get('keys_for_half'))} keys"),
+        ("Keys with 90% of the requests", f"{number(shape.get('keys_for_90pct'))} keys"),
     ]

@@ -1,4 +1,4 @@
-"""A client that a tool makes from the committed document works against the server of `make run`."""
+"""A client generated from the committed document works against the server of `make run`."""
 
 import importlib
 import subprocess

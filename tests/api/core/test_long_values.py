@@ -1,4 +1,4 @@
-"""Lists stay short where plans and fleets are large; one row of its own has everything."""
+"""Lists stay short for large plans and fleets; a single row has all values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, committed, and true of what the API answers."""
+"""The OpenAPI document is complete, committed and matches the responses."""
 
 import copy
 import io
@@ -90,7 +90,7 @@ def asked():
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
-def test_every_answer_is_one_that_the_document_names(cast, document, asked, path, method):
+def test_every_response_is_in_the_document(cast, document, asked, path, method):
     scopes = ["read", "ingest", "plan", "deploy", "route"]
     _, secret = tokens.create_token(acting_user=cast.root, name="schema", scopes=scopes)
 

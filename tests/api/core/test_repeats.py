@@ -209,7 +209,7 @@ def test_of_many_equal_requests_at_once_one_is_done(clients, cast, fleet):
     assert Calibration.objects.count() == 1
 
 
-def test_a_crash_is_no_answer(clients, cast, fleet):
+def test_an_internal_error_is_not_stored_for_a_repeat(clients, cast, fleet):
     plan = make.built_plan(cast, fleet)
     with pgtrigger.ignore("planner.Plan:built_is_final"):  # a row that was altered by hand
         Plan.objects.filter(pk=plan.pk).update(summary={})

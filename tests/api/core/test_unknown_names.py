@@ -1,4 +1,4 @@
-"""A misspelt field or filter is refused, not passed over."""
+"""A misspelt field or filter is refused, not ignored."""
 
 import pytest
 

@@ -108,7 +108,7 @@ def test_a_speed_and_a_state_are_changed_with_the_version_that_was_read(clients,
 
 
 @pytest.mark.parametrize("weight", [0, 0.001, 101, 1e9, "fast", None])
-def test_what_is_no_speed_is_pointed_at(clients, fleet, problem, weight):
+def test_an_invalid_speed_is_pointed_at(clients, fleet, problem, weight):
     problem(patch(clients.root, fleet.destinations.first(), {"weight": weight}), 400, "invalid", "/weight")
 
 

@@ -60,7 +60,7 @@ def test_flat_lb_is_an_arm_without_keys(router, fleet):
     assert (arm["name"], arm["plan"], arm["weight"], arm["keys"], arm["backup"]) == ("incumbent", 0, 1.0, {}, {})
 
 
-def test_it_is_compressed_for_who_asks(router, fleet, canary):
+def test_the_table_is_compressed_on_request(router, fleet, canary):
     plain = router.get(url(fleet))
     packed = router.get(url(fleet), headers={"Accept-Encoding": "gzip"})
     assert packed["Content-Encoding"] == "gzip"
@@ -96,7 +96,7 @@ def test_a_router_that_knows_the_newest_waits_and_gets_a_304(router, fleet, djan
     assert (response.status_code, response["ETag"]) == (304, tag)
 
 
-def test_a_waiting_router_hears_of_a_fall_back_at_once(clients, cast, fleet, transactional_db):
+def test_a_waiting_router_receives_a_fall_back_at_once(clients, cast, fleet, transactional_db):
     rollout = start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
     advance_rollout(acting_user=cast.linus, rollout=make.pass_step(rollout))
     router = clients.token(cast.linus, ["route"], fleet)

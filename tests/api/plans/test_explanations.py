@@ -21,7 +21,7 @@ def explain(client, plan, **query):
     return client.get(f"/api/v1/plans/{plan.pk}/explain/", query)
 
 
-def test_a_key_is_explained_by_name_to_whoever_may_read(clients, cast, plan):
+def test_a_key_is_explained_by_name_to_each_reader(clients, cast, plan):
     told = explain(clients.token(cast.vera, ["read"]), plan, key="tail").json()
     assert (told["plan"], told["kind"], told["name"], told["rank"]) == (plan.pk, "key", "tail", 4)
     assert (told["reason"], told["figures"]["keys_before"]) == ("slots_gone", 3)
@@ -48,11 +48,11 @@ def test_a_destination_is_explained_by_name(clients, plan):
         ({"destination": "d9"}, "/destination", "the closest: d"),
     ],
 )
-def test_what_cannot_be_explained_is_pointed_to(clients, plan, problem, query, pointer, words):
+def test_an_unknown_key_or_destination_is_pointed_to(clients, plan, problem, query, pointer, words):
     assert words in problem(explain(clients.vera, plan, **query), 400, "invalid", pointer)["detail"]
 
 
-def test_a_plan_without_a_table_and_one_that_is_not_there(clients, cast, fleet, plan, problem):
+def test_a_plan_without_a_table_and_a_missing_plan_have_no_explanation(clients, cast, fleet, plan, problem):
     waiting, _job = make.order_plan(cast, fleet)
     problem(explain(clients.vera, waiting, key="big"), 409, "conflict")
     problem(explain(clients.vera, fleet.plans.get(kind="flat"), key="big"), 409, "conflict")
@@ -60,7 +60,7 @@ def test_a_plan_without_a_table_and_one_that_is_not_there(clients, cast, fleet, 
     problem(clients.vera.get("/api/v1/plans/x/sensitivity/"), 404, "not-found")
 
 
-def test_who_may_not_read_or_is_of_another_fleet(clients, cast, other_fleet, plan, problem):
+def test_accounts_without_a_role_and_tokens_of_another_fleet_are_refused(clients, cast, other_fleet, plan, problem):
     problem(explain(clients.anonymous, plan, key="big"), 401, "not-authenticated")
     problem(explain(clients.token(cast.ada, ["ingest"]), plan, key="big"), 403, "permission-denied")
     problem(explain(clients.token(cast.ada, fleet=other_fleet), plan, key="big"), 404, "not-found")

@@ -159,8 +159,8 @@ def test_a_stray_field_of_json_is_refused_too(order, problem):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ('{"tenant_quota": {"acme": 3, "acme": 9}}', "the name 'acme' stands twice"),
-        ('{"fleet": "alpha", "fleet": "beta"}', "the name 'fleet' stands twice"),
+        ('{"tenant_quota": {"acme": 3, "acme": 9}}', "the name 'acme' is duplicate"),
+        ('{"fleet": "alpha", "fleet": "beta"}', "the name 'fleet' is duplicate"),
         ('{"max_moved_share": NaN}', "NaN is not JSON"),
         ('{"fleet": ', "JSON parse error"),
     ],

@@ -45,7 +45,7 @@ def plan(cast, fleet):
         ({"loads_rps": [1e9]}, "/loads_rps/0"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_a_400_with_a_pointer(clients, plan, problem, options, pointer):
+def test_an_invalid_value_is_a_400_with_a_pointer(clients, plan, problem, options, pointer):
     problem(clients.ada.post(URL, {"plan": plan.pk, "requests": 500, **options}), 400, "invalid", pointer)
     assert not Replay.objects.exists()
 
@@ -92,7 +92,7 @@ def test_a_replay_can_be_ordered_by_a_plain_form(clients, plan):
     assert (row.what_if, row.parameters["faults"], row.parameters["switch"]) == (False, [], None)
 
 
-def test_the_job_says_how_long_it_ran_and_what_is_left_and_the_replay_its_digest(clients, plan):
+def test_the_job_has_elapsed_and_remaining_time_and_the_replay_its_digest(clients, plan):
     filed = clients.ada.post(URL, {"plan": plan.pk, **SMALL}).json()
     job, row = Job.objects.get(pk=filed["job"]), Replay.objects.get(pk=filed["replay"])
     address = f"/api/v1/jobs/{job.pk}/"
@@ -125,16 +125,14 @@ def test_the_job_says_how_long_it_ran_and_what_is_left_and_the_replay_its_digest
         ({"loads_rps": [1e9]}, "/replay/loads_rps/0"),
     ],
 )
-def test_what_is_wrong_in_the_replay_of_an_order_is_pointed_to_in_the_order(
-    clients, cast, fleet, problem, replay, pointer
-):
+def test_an_error_in_the_replay_of_an_order_is_pointed_to_in_the_order(clients, cast, fleet, problem, replay, pointer):
     workload, calibration = make.make_workload(cast, fleet), make.make_calibration(cast, fleet)
     order = {"fleet": fleet.slug, "workload": workload.pk, "calibration": calibration.pk, "replay": replay}
     problem(clients.ada.post("/api/v1/plans/", order), 400, "invalid", pointer)
     assert not fleet.plans.filter(kind="cacheroute").exists()
 
 
-def test_of_thousands_of_faults_the_first_are_named_and_the_rest_counted(clients, plan, problem):
+def test_the_first_of_many_errors_are_named_and_the_others_counted(clients, plan, problem):
     fault = {"kind": "down", "destination": "d1", "start": 0.1, **{f"stray{n:05d}": 1 for n in range(20_000)}}
     body = problem(clients.ada.post(URL, {"plan": plan.pk, "faults": [fault]}), 400, "invalid", "/faults/0/stray00000")
     assert len(body["errors"]) == 21

@@ -1,4 +1,4 @@
-"""Gates, approvals, waivers and comments by the API: what a token may, and what only a person may."""
+"""Gates, approvals, waivers and comments by the API: rights of tokens and of users."""
 
 import datetime as dt
 
@@ -54,16 +54,14 @@ def test_no_quorum_is_read_from_a_request(clients, cast, fleet, submitted, probl
     assert not Approval.objects.exists()
 
 
-def test_a_quorum_of_two_is_not_met_by_one_whatever_is_asked(clients, cast):
+def test_one_approval_never_meets_a_quorum_of_two(clients, cast):
     fleet = make.make_fleet(cast, "two", min_approvals=2)
     plan = make.submitted_plan(cast, fleet)
     answer = post(clients.grace, f"/plans/{plan.pk}/approve/?min_approvals=1", decision(plan), **tag(plan))
     assert (answer.status_code, answer.json()["state"]) == (200, "in_review")
 
 
-def test_an_approval_shows_how_long_it_holds_and_is_withdrawn_by_its_giver_only(
-    clients, cast, fleet, submitted, problem
-):
+def test_an_approval_shows_its_validity_and_only_the_approver_withdraws_it(clients, cast, fleet, submitted, problem):
     assert (
         post(clients.grace, f"/plans/{submitted.pk}/approve/", decision(submitted), **tag(submitted)).status_code == 200
     )
@@ -83,7 +81,7 @@ def test_an_approval_shows_how_long_it_holds_and_is_withdrawn_by_its_giver_only(
     assert standing == []
 
 
-def test_neither_an_administrator_nor_their_token_gets_past_the_second_person(clients, cast, fleet, problem):
+def test_an_administrator_and_their_token_need_a_second_person_too(clients, cast, fleet, problem):
     root = cast.root
     plan = make.replayed_plan(cast, fleet)
     plan = submit_plan(acting_user=root, plan=plan)
@@ -126,7 +124,7 @@ def waiver_of(plan, **more):
     }
 
 
-def test_a_waiver_is_asked_for_by_a_token_and_granted_by_a_person(clients, cast, stuck, problem):
+def test_a_token_requests_a_waiver_and_a_user_grants_it(clients, cast, stuck, problem):
     token = clients.token(cast.ada)
     asked = token.post(f"{API}/waivers/", waiver_of(stuck), format="json")
     assert (asked.status_code, asked.json()["requested_by"], asked.json()["granted_by"]) == (201, "ada", None)
@@ -156,12 +154,12 @@ def test_a_waiver_is_asked_for_by_a_token_and_granted_by_a_person(clients, cast,
         ({"plan": 10**12}, "plan"),
     ],
 )
-def test_a_waiver_that_cannot_be_is_refused_by_its_field(clients, cast, stuck, problem, changes, field):
+def test_an_invalid_waiver_is_refused_at_its_field(clients, cast, stuck, problem, changes, field):
     problem(post(clients.ada, "/waivers/", waiver_of(stuck) | changes), 400, "invalid", f"/{field}")
     assert not Waiver.objects.exists()
 
 
-def test_a_token_of_one_fleet_asks_for_no_waiver_of_another(clients, cast, fleet, stuck, problem):
+def test_a_token_of_one_fleet_requests_no_waiver_of_another(clients, cast, fleet, stuck, problem):
     token = clients.token(cast.ada, fleet=fleet)
     problem(token.post(f"{API}/waivers/", waiver_of(stuck), format="json"), 403, "permission-denied")
     row = waivers.request_waiver(

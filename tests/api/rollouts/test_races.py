@@ -1,4 +1,4 @@
-"""Several people at once at one rollout: one of them wins, the others are told, and nobody gets a 500."""
+"""Concurrent changes of one rollout: one succeeds, the others are refused, and none gets a 500."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check(fleet):
     assert versions == list(range(2, fleet.table_version + 1))  # each change of the table once, by one event
 
 
-def test_of_many_advances_of_one_step_one_is_made(clients, cast, stepped, ready):
+def test_one_of_many_advances_of_a_step_is_made(clients, cast, stepped, ready):
     client, headers = clients.linus, tag(ready)
     statuses = at_once(*[poster(client, f"/rollouts/{ready.pk}/advance/", **headers) for _ in range(6)])
     assert sorted(statuses) == [200, *[412] * 5]

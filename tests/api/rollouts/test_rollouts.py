@@ -1,4 +1,4 @@
-"""Rollouts by the API: how they stand, If-Match on every move, and falling back whatever stands in the body."""
+"""Rollouts by the API: state, If-Match on every action, and fallback with any body."""
 
 import datetime as dt
 
@@ -272,7 +272,7 @@ def test_a_freeze_of_one_fleet_by_the_list_of_freezes(clients, cast, fleet, othe
 
 
 # --- blast radius ----------------------------------------------------------------------------------------------
-def test_the_blast_radius_is_read_before_the_vote(clients, cast, fleet, problem):
+def test_the_blast_radius_is_read_before_the_approval(clients, cast, fleet, problem):
     plan = make.submitted_plan(cast, fleet)
     body = clients.token(cast.vera, ["read"]).get(f"{API}/plans/{plan.pk}/blast-radius/").json()
     assert (body["against"], body["keys_gained"], body["estimate"]) == (0, plan.summary["admitted"], True)
@@ -282,8 +282,8 @@ def test_the_blast_radius_is_read_before_the_vote(clients, cast, fleet, problem)
     problem(clients.vera.get(f"{API}/plans/0/blast-radius/"), 404, "not-found")
 
 
-# --- emergencies ----------------------------------------------------------------------------------------------
-def test_a_token_has_no_emergency_that_its_owner_has(clients, problem, cast, stepped, plan, canary):
+# --- break-glass ----------------------------------------------------------------------------------------------
+def test_a_token_does_not_have_the_break_glass_of_its_owner(clients, problem, cast, stepped, plan, canary):
     """Break-glass is for people: their program neither gains the right by it nor passes what holds a canary."""
     for person in (cast.ada, cast.linus):
         open_break_glass(acting_user=person, fleet=stepped, reason="p99 doubled, nobody else answers")

@@ -1,4 +1,4 @@
-"""The endpoint that routers report to, and what is shown of windows and of the monitor's checks."""
+"""The endpoint of telemetry, and the endpoints of windows and of the monitor's checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_window_is_created_and_a_repeat_is_counted_once(clients, cast, fleet):
     assert (again.status_code, again.json()["duplicates"], again.json()["windows"]) == (200, 1, first.json()["windows"])
 
 
-def test_what_was_reported_otherwise_or_overlaps_is_a_conflict(clients, cast, fleet, problem):
+def test_a_window_with_other_figures_or_an_overlap_is_a_conflict(clients, cast, fleet, problem):
     router = clients.token(cast.linus, ["ingest"], fleet)
     router.post(URL, body(fleet))
     other = as_json(window_report(fleet, arm_report(fleet, requests=5)))
@@ -56,7 +56,7 @@ def test_a_token_reports_no_more_than_its_person(clients, cast, fleet, problem, 
     assert not TelemetryWindow.objects.exists()
 
 
-def test_a_token_whose_person_does_not_operate_any_more_reports_nothing(clients, cast, fleet, problem):
+def test_a_token_of_a_former_operator_reports_nothing(clients, cast, fleet, problem):
     router = clients.token(cast.linus, ["ingest"], fleet)
     assert router.post(URL, body(fleet)).status_code == 201
     cast.linus.groups.clear()

@@ -1,4 +1,4 @@
-"""A file that cannot be imported: a 400 naming file, row and field, and nothing half-stored."""
+"""A file with an error: a 400 with file, row and field, and nothing is stored."""
 
 import gzip
 import json
@@ -106,7 +106,7 @@ def test_a_weird_file_name_is_stored_as_text_or_refused(clients, fleet, name):
 
 
 @pytest.mark.parametrize("disposition", ["filename*=nonsense''x", "filename*=utf-8''%00", "filename*=utf-8''%ff"])
-def test_a_file_name_in_an_unknown_encoding_is_no_crash(clients, fleet, disposition):
+def test_a_file_name_in_an_unknown_encoding_is_no_500(clients, fleet, disposition):
     body = f'--x\r\nContent-Disposition: form-data; name="file"; {disposition}\r\n\r\nkey,rate\na,1\r\n--x--\r\n'
     response = clients.ada.generic("POST", URL, body, content_type="multipart/form-data; boundary=x")
     assert response.status_code == 400, response.content

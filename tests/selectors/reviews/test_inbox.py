@@ -108,7 +108,7 @@ def test_page_count_and_api_show_the_same(client, cast, fleet):
     (row,) = client.get("/api/v1/waiting/").json()
     assert (row["kind"], row["fleet"]) == ("approval", fleet.slug)
     client.force_login(cast.vera)
-    assert "Nothing waits for you" in client.get("/inbox/").content.decode()
+    assert "No open items" in client.get("/inbox/").content.decode()
     assert client.get("/inbox/count/").content.decode().strip() == ""
 
 

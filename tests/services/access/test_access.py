@@ -277,7 +277,7 @@ def test_the_page_of_emergencies_opens_closes_and_reviews_with_a_banner(client, 
     client.post(f"{address}{row.pk}/review/", {"review": "mine"})
     assert BreakGlass.objects.get().reviewed_at is None
     client.force_login(cast.hopper)
-    assert "nobody has reviewed it yet" in client.get(f"/fleets/{fleet.slug}/").content.decode()
+    assert "the review is missing" in client.get(f"/fleets/{fleet.slug}/").content.decode()
     client.post(f"{address}{row.pk}/review/", {"review": "justified"})
     assert BreakGlass.objects.get().review == "justified"
     assert "past its guards" not in client.get(f"/fleets/{fleet.slug}/").content.decode()

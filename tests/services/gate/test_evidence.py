@@ -99,7 +99,7 @@ def test_the_page_says_beside_the_verdict_how_the_replay_was_made(client, cast, 
     url = f"/fleets/{fleet.slug}/plans/{plan.number}/"
     make.run_replay(cast, plan, **SMALL)
     body = client.get(url).content.decode()
-    assert "the first 20% as warm-up; poisson arrivals; no bisection; every policy with its defaults." in body
+    assert "the first 20% as warm-up; poisson arrivals; no bisection; default parameters for every policy." in body
     row = make.run_replay(
         cast,
         plan,
@@ -114,7 +114,10 @@ def test_the_page_says_beside_the_verdict_how_the_replay_was_made(client, cast, 
     )
     body = client.get(url).content.decode()
     assert "the first 10% as warm-up; gamma arrivals with a coefficient of variation of 0.5" in body
-    assert "up to 2 rounds of bisection that follow open ends, which added 6, 7 requests/s for cacheroute" in body
+    assert (
+        "up to 2 rounds of bisection and extension beyond the highest load, which added 6, 7 requests/s for cacheroute"
+        in body
+    )
     assert "chwbl.load_factor = 1.5" in body
 
 

@@ -48,9 +48,7 @@ def test_the_page_lists_what_happened_and_when_and_the_return_of_the_dead(client
     row = make.run_replay(cast, plan, **SMALL, faults=[FAULT, slow])
     assert event_labels(ReplayVerdict(row), "flat-lb") == ["d2 slow", "d1 down", "d1 back, cold"]
     body = client.get(f"/fleets/{fleet.slug}/plans/{plan.number}/?replay={row.pk}").content.decode()
-    assert (
-        "d1 down from 40% of the arrivals’ span to 60%; d2 slow ×4 from 30% of the arrivals’ span to the end." in body
-    )
+    assert "d1 down from 40% of the arrival span to 60%; d2 slow ×4 from 30% of the arrival span to the end." in body
     assert "d1 back, cold" in body
     to_the_end = {**FAULT, "end": 1.0}
     assert event_labels(ReplayVerdict(make.run_replay(cast, plan, **SMALL, faults=[to_the_end])), "flat-lb") == [

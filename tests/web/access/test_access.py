@@ -1,4 +1,4 @@
-"""Who may open and send what."""
+"""Access to pages and forms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_anonymous_post_changes_nothing(fleet: Fleet) -> None:
     assert fleet.table_version == 1
 
 
-def test_health_is_told_without_signing_in() -> None:
+def test_health_is_shown_without_signing_in() -> None:
     response = Client().get("/healthz/")
     assert (response.status_code, response.content) == (200, b"ok\n")
 
@@ -59,7 +59,7 @@ def test_health_is_503_when_the_database_does_not_answer(monkeypatch: pytest.Mon
         ("fleet-audit", {"root", "ada", "grace", "linus", "vera"}),
     ],
 )
-def test_pages_open_to_those_with_the_right_and_say_why_to_others(
+def test_pages_open_with_the_right_and_name_the_reason_without_it(
     sign_in, cast: Cast, fleet: Fleet, page: str, allowed: set[str]
 ) -> None:
     for name in ("root", "ada", "grace", "linus", "vera"):
@@ -104,9 +104,7 @@ def test_forms_of_a_plan_are_refused_without_the_right(sign_in, cast: Cast, flee
     assert Plan.objects.get(pk=plan.pk).state == "built"
 
 
-def test_the_fall_back_button_stands_on_every_page_of_a_fleet_for_operators_only(
-    sign_in, cast: Cast, fleet: Fleet
-) -> None:
+def test_every_page_of_a_fleet_has_the_fall_back_button_for_operators_only(sign_in, cast: Cast, fleet: Fleet) -> None:
     pages = [reverse("fleet", args=[fleet.slug]), reverse("fleet-audit", args=[fleet.slug])]
     pages.append(reverse("plan", args=[fleet.slug, 0]))
     button = "Fall back to Flat-LB"
@@ -115,12 +113,12 @@ def test_the_fall_back_button_stands_on_every_page_of_a_fleet_for_operators_only
         assert button not in sign_in(cast.ada).get(page).content.decode(), page
 
 
-def test_a_form_without_its_csrf_token_is_refused_in_words(cast: Cast, fleet: Fleet) -> None:
+def test_a_form_without_its_csrf_token_is_refused_with_a_message(cast: Cast, fleet: Fleet) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(cast.linus)
     response = client.post(reverse("fall-back", args=[fleet.slug]))
     assert response.status_code == 403
-    assert "load the page again" in response.content.decode()
+    assert "reload the page" in response.content.decode()
 
 
 def test_get_does_not_change_anything(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -140,7 +138,7 @@ def test_missing_things_are_404_with_a_page(sign_in, cast: Cast, fleet: Fleet) -
     for address in ("/fleets/none/", f"/fleets/{fleet.slug}/plans/99/", f"/fleets/{fleet.slug}/workloads/99/", "/no/"):
         response = sign_in(cast.vera).get(address)
         assert response.status_code == 404
-        assert "There is no such page" in response.content.decode()
+        assert "This page does not exist" in response.content.decode()
 
 
 @pytest.mark.parametrize("cookie", ["sessionid", "csrftoken", "other"])
@@ -150,7 +148,7 @@ def test_a_cookie_that_no_database_can_look_up_is_no_500(cookie: str) -> None:
     assert client.get("/").status_code == 302
 
 
-def test_what_is_typed_into_a_form_is_refused_not_a_500(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_an_invalid_text_in_a_form_is_refused_and_no_500(sign_in, cast: Cast, fleet: Fleet) -> None:
     page = sign_in(cast.linus).post(
         reverse("destination-state", args=[fleet.slug, 0]), {"state": "up\0", "expected_version": 1}, follow=True
     )
@@ -158,13 +156,13 @@ def test_what_is_typed_into_a_form_is_refused_not_a_500(sign_in, cast: Cast, fle
     assert "NUL" in page.content.decode()
 
 
-def test_nothing_that_is_typed_keeps_a_fleet_from_falling_back(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_no_text_of_a_form_prevents_a_fallback(sign_in, cast: Cast, fleet: Fleet) -> None:
     page = sign_in(cast.linus).post(reverse("fall-back", args=[fleet.slug]), {"reason": "x\0" * 5_000}, follow=True)
     assert page.status_code == 200
-    assert "Flat-LB was live" in page.content.decode()
+    assert "Flat-LB is already live" in page.content.decode()
 
 
-def test_only_trusted_proxies_say_whom_they_speak_for(settings) -> None:
+def test_only_trusted_proxies_set_the_client_address(settings) -> None:
     from django.http import HttpRequest, HttpResponse
 
     def seen(remote: str, forwarded: str) -> str:

@@ -1,4 +1,4 @@
-"""No page, list or check of the audit trail reads the whole table to show a part of it: as PostgreSQL plans it."""
+"""No page, list or check of the audit trail scans the whole table, according to the query plans of PostgreSQL."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What was live and who let it; and the trail as a file that anybody can verify."""
+"""The timeline with its approvals, and the audit trail as a verifiable file."""
 
 import csv
 import datetime as dt
@@ -20,7 +20,7 @@ from tests import factories as make
 pytestmark = pytest.mark.django_db
 
 
-def test_what_was_live_at_a_moment_and_who_let_it(client, cast, fleet):
+def test_the_timeline_shows_the_live_plans_of_a_time_and_their_approvals(client, cast, fleet):
     before = timezone.now()
     plan = make.approved_plan(cast, fleet)
     start_rollout(acting_user=cast.linus, plan=plan)
@@ -80,7 +80,7 @@ def test_csv_keeps_the_filters_and_runs_no_formula(client, cast, fleet):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_sees_one_fleet_takes_that_fleet_with_them(client, cast, fleet):
+def test_an_export_has_only_the_visible_fleets(client, cast, fleet):
     other = make.make_fleet(cast, "other")
     user = make.make_user("solo")
     roles.grant_role(acting_user=cast.root, user=user, role="viewer", fleet=other)

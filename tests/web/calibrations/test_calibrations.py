@@ -1,4 +1,4 @@
-"""Pages of calibrations: ordered and followed, imported, looked at, fitted to."""
+"""Pages of calibrations: order, import, show and fit."""
 
 from __future__ import annotations
 
@@ -83,19 +83,19 @@ def jobs_claim(job: Job) -> Job:
     return Job.objects.get(pk=job.pk)
 
 
-def test_a_job_that_failed_or_was_cancelled_says_so_and_leads_nowhere(ada: Client, cast: Cast, fleet: Fleet) -> None:
+def test_a_failed_or_cancelled_job_is_shown_without_a_redirect(ada: Client, cast: Cast, fleet: Fleet) -> None:
     order(ada, cast, fleet)
     job = Job.objects.get()
     address = reverse("calibration-job", args=[fleet.slug, job.pk])
     page = ada.post(reverse("job-cancel", args=[fleet.slug, job.pk]), {"next": address}, follow=True)
     assert page.redirect_chain == [(address, 302)]
-    assert "Nothing was stored." in page.content.decode()
+    assert "No result was stored." in page.content.decode()
     assert ada.get(f"{address}progress/")["HX-Refresh"] == "true"
     Job.objects.filter(pk=job.pk).update(state=Job.State.FAILED, error="too few requests")
     assert "✗ too few requests" in ada.get(address).content.decode()
 
 
-def test_an_order_that_cannot_be_is_shown_beside_its_field(ada: Client, cast: Cast, fleet: Fleet) -> None:
+def test_an_invalid_order_is_reported_at_its_field(ada: Client, cast: Cast, fleet: Fleet) -> None:
     page = order(ada, cast, fleet, loads="1, 1", knee_factor="3")
     assert page.status_code == 400
     assert page.context["simulate_form"].errors == {"loads": ["At most 50 different loads"]}
@@ -126,14 +126,14 @@ def test_a_measured_sweep_is_imported_and_its_page_shows_all_of_it(ada: Client, 
     ]  # fmt: skip
 
 
-def test_trials_of_w_are_shown_with_what_was_kept(ada: Client, fleet: Fleet) -> None:
+def test_trials_of_w_are_shown_with_their_kept_share(ada: Client, fleet: Fleet) -> None:
     content = "load_rps,p99_s,prefixes,kept_share\n1,1,100,1\n2,1.1,200,.97\n4,9,400,.3\n"
     body = imported(ada, fleet, content, slots_measured="").content.decode()
     cells = (
-        r'<td class="n">(?:<.*taken:</span> )?([\d,]+)</td><td class="n">([\d.]+%)</td><td><span class="tag tag-(\w+)">'
+        r'<td class="n">(?:<.*used:</span> )?([\d,]+)</td><td class="n">([\d.]+%)</td><td><span class="tag tag-(\w+)">'
     )
     assert re.findall(cells, body) == [("100", "100.0%", "good"), ("200", "97.0%", "good"), ("400", "30.0%", "bad")]
-    assert re.findall(r"taken:</span> (\d+)<", body) == ["200"]
+    assert re.findall(r"used:</span> (\d+)<", body) == ["200"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_trials_of_w_are_shown_with_what_was_kept(ada: Client, fleet: Fleet) -> 
         ("load_rps,p99_s\n1,1\n2,1.1\n", "≥&nbsp;2<", "Right-censored"),
     ],
 )
-def test_censoring_is_drawn_and_said(ada: Client, fleet: Fleet, content: str, sign: str, said: str) -> None:
+def test_censoring_is_shown_in_chart_and_text(ada: Client, fleet: Fleet, content: str, sign: str, said: str) -> None:
     body = imported(ada, fleet, content).content.decode()
     assert sign in body
     assert f"! {said}" in body
@@ -173,7 +173,7 @@ def test_the_page_names_the_plans_made_from_it(ada: Client, cast: Cast, fleet: F
     plan = make.built_plan(cast, fleet)
     body = ada.get(reverse("calibration", args=[fleet.slug, plan.calibration_id])).content.decode()
     assert f'<a href="{reverse("plan", args=[fleet.slug, plan.number])}">{plan}</a>' in body
-    assert "No points are stored." in body
+    assert "This calibration has no points." in body
     address = reverse("calibration", args=[fleet.slug, plan.calibration_id])
     assert address in ada.get(reverse("plan", args=[fleet.slug, plan.number])).content.decode()
     assert address in ada.get(reverse("fleet", args=[fleet.slug])).content.decode()
@@ -187,7 +187,7 @@ def test_constants_are_fitted_from_the_page_and_shown_there(ada: Client, sign_in
     page = ada.post(f"{address}fit/", {"name": "mine"}, follow=True)
     job = Job.objects.get()
     assert page.redirect_chain == [(reverse("calibration-job", args=[fleet.slug, job.pk]), 302)]
-    assert "is under way." in ada.get(address).content.decode()
+    assert "is in progress." in ada.get(address).content.decode()
     run_job(job.pk)
     body = ada.get(address).content.decode()
     assert "<h3>mine</h3>" in body
@@ -204,7 +204,7 @@ def test_constants_are_fitted_from_the_page_and_shown_there(ada: Client, sign_in
     assert fleet.serving_profile.name == "mine"
 
 
-def test_a_fit_that_failed_says_why(ada: Client, cast: Cast, fleet: Fleet) -> None:
+def test_a_failed_fit_shows_its_error(ada: Client, cast: Cast, fleet: Fleet) -> None:
     make.make_workload(cast, fleet)
     imported(ada, fleet, "load_rps,p99_s\n1,1\n2,9\n")
     made = Calibration.objects.get()
@@ -221,7 +221,7 @@ def test_simulated_points_and_people_without_the_right_get_no_form_to_fit(
     simulated = calibrations.simulate_calibration(acting_user=cast.ada, fleet=fleet, workload=workload, loads=[1.0])
     body = ada.get(reverse("calibration", args=[fleet.slug, simulated.pk])).content.decode()
     assert "Fit constants" not in body
-    assert "These points were simulated" in body
+    assert "these points were simulated" in body
     imported(ada, fleet)
     address = reverse("calibration", args=[fleet.slug, Calibration.objects.latest("id").pk])
     assert "Fit constants" in ada.get(address).content.decode()
@@ -230,7 +230,7 @@ def test_simulated_points_and_people_without_the_right_get_no_form_to_fit(
     assert vera.post(f"{address}fit/", {"name": "mine"}).status_code == 403
 
 
-def test_pages_are_of_their_fleet_and_want_somebody_signed_in(ada: Client, cast: Cast, fleet: Fleet) -> None:
+def test_pages_belong_to_their_fleet_and_require_a_sign_in(ada: Client, cast: Cast, fleet: Fleet) -> None:
     imported(ada, fleet)
     made, other = Calibration.objects.get(), make.make_fleet(cast)
     assert ada.get(reverse("calibration", args=[other.slug, made.pk])).status_code == 404
@@ -250,7 +250,7 @@ def test_points_that_were_recorded_under_any_name_are_shown(ada: Client, cast: C
     body = ada.get(reverse("calibration", args=[fleet.slug, made.pk])).content.decode()
     assert "&lt;b&gt;" in body
     assert "watts" in body
-    assert "A chart needs two loads with a latency." in body
+    assert "A chart needs at least two loads with a latency." in body
 
 
 POINTS = [{"load_rps": float(n), "p50_s": 0.1 * n, "p99_s": 0.2 * n**2} for n in range(1, 6)]
@@ -265,14 +265,14 @@ def test_the_chart_has_a_line_for_each_quantile_the_bound_and_the_knee(theme: st
     assert [(line["name"], len(line["x"])) for line in figure["data"]] == [("p50", 5), ("p99", 5)]
     layout = figure["layout"]
     assert [(s["type"], s["x0"], s["y0"]) for s in layout["shapes"]] == [("line", 0, 1.5), ("line", 3.0, 0)]
-    assert [a["text"] for a in layout["annotations"]] == ["1.5 s", "<b>q_cap 3/s</b>"]
+    assert [a["text"] for a in layout["annotations"]] == ["1.5 s", "<b>q_cap 3 requests/s</b>"]
     low, high = layout["yaxis"]["range"]
     assert low < math.log10(0.1) < layout["annotations"][0]["y"] < math.log10(5.0) < high
     json.dumps(figure, allow_nan=False)
 
 
 def test_the_chart_is_said_in_words() -> None:
-    said = "5 loads from 1 to 5 requests/s. p99 goes from 0.2 to 5 s. The knee lies at 3 requests/s."
+    said = "5 loads from 1 to 5 requests/s. p99 latency goes from 0.2 to 5 s. The knee lies at 3 requests/s."
     assert sweep.in_words(sweep.known_points(POINTS), 3.0, "") == said
 
 
@@ -283,7 +283,7 @@ def test_a_censored_knee_is_shaded_on_its_side(censored: str, q_cap: float, sign
     assert (knee["x0"], knee["x1"]) == (q_cap, q_cap)
     assert (shade["x0"], shade["x1"]) == ((0, 1.0) if censored == "left" else (5.0, layout["xaxis"]["range"][1]))
     assert shade["x1"] - shade["x0"] > 0.05 * layout["xaxis"]["range"][1]
-    assert layout["annotations"][0]["text"] == f"<b>q_cap {sign}/s</b>"
+    assert layout["annotations"][0]["text"] == f"<b>q_cap {sign} requests/s</b>"
 
 
 @pytest.mark.parametrize("points", [[], [{"load_rps": 1.0, "p99_s": 1.0}], [{"watts": 1.0}] * 3])

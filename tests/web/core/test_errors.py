@@ -1,4 +1,4 @@
-"""What people and programs see when something breaks."""
+"""Error pages and problem documents of internal errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_audit_filter_at_the_end_of_time_is_no_500(ada: Client) -> None:
 
 
 @pytest.mark.parametrize("body", ["{}", "[]", "null", "nonsense", '{"output": "x.y", "inputs": []}', "[" * 10_000])
-def test_what_is_no_callback_of_the_charts_is_a_400(ada: Client, body: str) -> None:
+def test_a_body_that_is_no_callback_of_the_charts_is_a_400(ada: Client, body: str) -> None:
     response = ada.post("/charts/plan/_dash-update-component", body, content_type="application/json")
     assert response.status_code == 400
 

@@ -1,4 +1,4 @@
-"""Forms of a fleet: what they do, and how they refuse."""
+"""Forms of a fleet: changes and refusals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_imported_file_is_shown_with_its_figures(sign_in, cast: Cast, fleet: 
     assert 'aria-label="The busiest 1 of 3 keys carry half of the requests."' in body
 
 
-def test_one_key_that_dominates_is_said_where_nobody_can_miss_it(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_a_dominant_key_is_reported_at_the_top(sign_in, cast: Cast, fleet: Fleet) -> None:
     rows = [
         f'{{"timestamp": {i}, "input_length": 600, "output_length": 5, "hash_ids": [0, {i + 1}]}}' for i in range(4)
     ]
@@ -87,7 +87,7 @@ def test_an_upload_over_the_limit_is_refused_and_names_the_command(
     settings.UPLOAD_MAX_BYTES = 100_000
     page = upload(sign_in(cast.ada), fleet, b"key,rate\n" + b"a,1\n" * rows)
     assert not fleet.workloads.exists()
-    assert "use the command import_workload" in page.content.decode()
+    assert "se the command import_workload" in page.content.decode()
 
 
 def test_a_name_that_is_taken_is_refused_beside_the_name(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -118,7 +118,7 @@ def test_a_plan_is_ordered_with_its_replay(sign_in, cast: Cast, fleet: Fleet) ->
     workload, calibration = make.make_workload(cast, fleet), make.make_calibration(cast, fleet)
     form = {"workload": workload.pk, "calibration": calibration.pk, "replay_after_build": "on", "loads_rps": "4, 8, 12"}
     page = sign_in(cast.ada).post(reverse("plan-new", args=[fleet.slug]), form, follow=True)
-    assert texts(page) == ["Plan 1 is ordered; it is built as soon as a worker is free."]
+    assert texts(page) == ["Plan 1 is ordered. The build starts when a worker is free."]
     assert Job.objects.get().payload == {"replay": {"loads_rps": [4.0, 8.0, 12.0], "seeds": [1, 2, 3]}}
     assert "0 of 3 steps" in page.content.decode()
 
@@ -173,20 +173,20 @@ def test_a_fleet_is_created_from_lines_and_a_wrong_line_named(sign_in, cast: Cas
 def test_policy_changes_and_a_stale_form_is_refused(sign_in, cast: Cast, fleet: Fleet) -> None:
     root, address = sign_in(cast.root), reverse("fleet-policy", args=[fleet.slug])
     form = make.policy_form(slo_p99_s="2.5", canary_weights="0.1", expected_version=fleet.version)
-    assert "stale from now on" in texts(root.post(address, form, follow=True))[0]
+    assert "Evidence under the old policy is stale" in texts(root.post(address, form, follow=True))[0]
     page = root.post(address, {**form, "slo_p99_s": "9"})
     assert page.status_code == 412
-    assert "changed by somebody else" in page.content.decode()
+    assert "another user changed this" in page.content.decode()
     fleet.refresh_from_db()
     assert fleet.slo_p99_s == 2.5
 
 
-def test_the_serving_profile_is_changed_by_those_who_manage(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_managers_change_the_serving_profile(sign_in, cast: Cast, fleet: Fleet) -> None:
     address = reverse("fleet-serving", args=[fleet.slug])
     assert sign_in(cast.linus).get(address).status_code == 403
     form = {"engine_profile": "llama-3.1-8b-h100", "expected_version": fleet.version}
     page = sign_in(cast.root).post(address, form, follow=True)
-    assert "is stale now" in texts(page)[0]
+    assert "are stale" in texts(page)[0]
     fleet.refresh_from_db()
     assert fleet.serving_profile.engine_profile == "llama-3.1-8b-h100"
     assert sign_in(cast.root).post(address, form).status_code == 412
@@ -195,9 +195,9 @@ def test_the_serving_profile_is_changed_by_those_who_manage(sign_in, cast: Cast,
 def test_a_destination_is_drained_and_a_stale_form_refused(sign_in, cast: Cast, fleet: Fleet) -> None:
     linus, address = sign_in(cast.linus), reverse("destination-state", args=[fleet.slug, 2])
     page = linus.post(address, {"state": "draining", "expected_version": 1}, follow=True)
-    assert texts(page) == ["d2 is draining. Routers see it in the table that they poll next."]
+    assert texts(page) == ["d2 is draining. Routers get the change at their next poll."]
     page = linus.post(address, {"state": "down", "expected_version": 1}, follow=True)
-    assert "changed by somebody else" in texts(page)[0]
+    assert "another user changed this" in texts(page)[0]
     page = linus.post(address, {"state": "asleep"}, follow=True)
     assert texts(page) == ["State: 'asleep' is not one of up, draining, down"]
     assert sign_in(cast.ada).post(address, {"state": "down"}).status_code == 403
@@ -220,7 +220,7 @@ def fleet_page(fleet: Fleet) -> str:
     return reverse("fleet", args=[fleet.slug])
 
 
-def test_the_way_back_after_falling_back_stays_on_this_site(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_redirect_after_a_fallback_stays_on_this_site(sign_in, cast: Cast, fleet: Fleet) -> None:
     linus, address = sign_in(cast.linus), reverse("fall-back", args=[fleet.slug])
     assert linus.post(address, {"next": "https://evil.example/"}).url == fleet_page(fleet)
     assert linus.post(address, {"next": "/audit/"}).url == "/audit/"

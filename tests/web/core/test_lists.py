@@ -53,7 +53,7 @@ def test_a_fleets_page_takes_the_same_queries_for_one_plan_and_for_five(sign_in,
     assert queries(client, address) == few
 
 
-def test_home_says_what_is_live_and_at_which_share(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_home_shows_the_live_plans_with_their_shares(sign_in, cast: Cast, fleet: Fleet) -> None:
     start_rollout(acting_user=cast.linus, plan=make.approved_plan(cast, fleet))
     page = sign_in(cast.vera).get(reverse("home"))
     (row,) = page.context["fleets"]
@@ -98,7 +98,7 @@ def test_a_long_change_is_cut_on_the_page_and_whole_in_the_api(sign_in, cast: Ca
     assert client.get(address).json()["after"] == after
 
 
-def test_a_filter_that_makes_no_sense_is_said_and_is_400(sign_in, cast: Cast) -> None:
+def test_an_invalid_filter_is_reported_with_400(sign_in, cast: Cast) -> None:
     page = sign_in(cast.vera).get(reverse("audit"), {"since": "yesterday"})
     assert page.status_code == 400
     assert "Enter a valid date." in page.content.decode()

@@ -20,12 +20,14 @@ def test_lines_are_added_as_destinations(sign_in, cast: Cast, fleet: Fleet) -> N
     form = {"destinations": "d4 http://10.0.0.4:8000\n\n  d5 http://10.0.0.5:8000 2.5 \n", "expected_version": 1}
     page = root.post(address, form, follow=True)
     assert page.redirect_chain == [(reverse("fleet", args=[fleet.slug]) + "#destinations", 302)]
-    assert texts(page) == ["2 destinations were added. Flat-LB sends there at once; for warm keys order a new plan."]
+    assert texts(page) == [
+        "2 destinations were added. Flat-LB uses new destinations at once. To place warm keys there, order a new plan."
+    ]
     rows = fleet.destinations.filter(index__gte=4).order_by("index")
     assert list(rows.values_list("index", "name", "weight")) == [(4, "d4", 1.0), (5, "d5", 2.5)]
     page = root.post(address, {**form, "destinations": "d6 http://10.0.0.6:8000"})
     assert page.status_code == 412
-    assert "changed by somebody else" in page.content.decode()
+    assert "another user changed this" in page.content.decode()
 
 
 def test_every_wrong_line_is_named(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -37,17 +39,17 @@ def test_every_wrong_line_is_named(sign_in, cast: Cast, fleet: Fleet) -> None:
     )
     assert page.status_code == 400
     assert page.context["form"].errors["destinations"] == [
-        "Line 2: write a name, a blank and a URL; a speed may follow.",
+        "Line 2: write a name and a URL, separated by a space; a speed may follow.",
         "Line 3: 'c:8000' is not an http or https URL.",
         "Line 4: 'fast' is not a speed from 0.01 to 100.",
         "Line 5: '0' is not a speed from 0.01 to 100.",
         "Line 6: 'nan' is not a speed from 0.01 to 100.",
         "Line 7: '1e9' is not a speed from 0.01 to 100.",
-        "Line 9: the name 'a' stands on line 1 too.",
+        "Line 9: the name 'a' is also on line 1; names must be unique.",
         "Line 10: 'inf' is not a speed from 0.01 to 100.",
-        "Line 11: write a name, a blank and a URL; a speed may follow.",
+        "Line 11: write a name and a URL, separated by a space; a speed may follow.",
         "Line 12: 'http://j:0' is not an http or https URL.",
-        "And 2 more lines.",
+        "2 more lines have errors.",
     ]
     assert fleet.destinations.count() == 4
 
@@ -71,7 +73,7 @@ def test_many_wrong_lines_are_counted_after_ten(sign_in, cast: Cast, fleet: Flee
     form = {"destinations": "x\n" * 300, "expected_version": 1}
     errors = sign_in(cast.root).post(reverse("destinations-add", args=[fleet.slug]), form).context["form"].errors
     assert len(errors["destinations"]) == 11
-    assert errors["destinations"][-1] == "And 290 more lines."
+    assert errors["destinations"][-1] == "290 more lines have errors."
 
 
 def test_a_name_that_the_fleet_has_is_refused_beside_the_lines(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -87,11 +89,11 @@ def test_a_name_that_the_fleet_has_is_refused_beside_the_lines(sign_in, cast: Ca
 def test_a_speed_is_set_and_shown_where_it_is_not_one(sign_in, cast: Cast, fleet: Fleet) -> None:
     root, address = sign_in(cast.root), reverse("destination-speed", args=[fleet.slug, 1])
     page = root.post(address, {"weight": "2", "expected_version": "1"}, follow=True)
-    assert texts(page)[0].startswith("The speed of d1 is 2 now.")
+    assert texts(page)[0].startswith("The speed of d1 is now 2.")
     assert page.content.decode().count("speed ×") == 1
     assert "speed ×2<" in sign_in(cast.vera).get(reverse("fleet", args=[fleet.slug])).content.decode()
     page = root.post(address, {"weight": "2", "expected_version": "2"}, follow=True)
-    assert texts(page) == ["The speed of d1 is 2 already; nothing changed."]
+    assert texts(page) == ["The speed of d1 is already 2. Nothing changed."]
     page = root.post(address, {"weight": "3", "expected_version": "1"})
     assert page.status_code == 412
     assert fleet.destinations.get(index=1).weight == 2
@@ -99,7 +101,7 @@ def test_a_speed_is_set_and_shown_where_it_is_not_one(sign_in, cast: Cast, fleet
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "1e9", "1e400", "fast", "", "1_0"])
-def test_what_is_no_speed_is_refused_beside_its_field(sign_in, cast: Cast, fleet: Fleet, weight: str) -> None:
+def test_an_invalid_speed_is_refused_at_its_field(sign_in, cast: Cast, fleet: Fleet, weight: str) -> None:
     address = reverse("destination-speed", args=[fleet.slug, 1])
     page = sign_in(cast.root).post(address, {"weight": weight, "expected_version": "1"})
     assert page.status_code == 400
@@ -108,7 +110,9 @@ def test_what_is_no_speed_is_refused_beside_its_field(sign_in, cast: Cast, fleet
 
 
 @pytest.mark.parametrize("who", ["vera", "ada", "grace", "linus"])
-def test_those_who_do_not_manage_neither_see_nor_open_these_pages(sign_in, cast: Cast, fleet: Fleet, who: str) -> None:
+def test_accounts_without_the_right_to_manage_do_not_see_these_pages(
+    sign_in, cast: Cast, fleet: Fleet, who: str
+) -> None:
     client = sign_in(getattr(cast, who))
     addresses = [reverse("destinations-add", args=[fleet.slug]), reverse("destination-speed", args=[fleet.slug, 1])]
     body = client.get(reverse("fleet", args=[fleet.slug])).content.decode()

@@ -42,13 +42,13 @@ def test_a_hundred_are_shown_at_a_time_and_links_lead_through_all(look) -> None:
     seen = list(names)
     assert (len(names), names[0]) == (100, "d0")
     assert "1 to 100 of 250." in panel
-    while link := re.search(r'href="\?destination=&amp;from=(\d+)#destinations">After', panel):
+    while link := re.search(r'href="\?destination=&amp;from=(\d+)#destinations">Next', panel):
         names, panel = look(**{"from": link[1]})
         assert len(names) <= 100
         seen += names
     assert len(seen) == len(set(seen)) == 250
     assert "201 to 250 of 250." in panel
-    assert 'from=100#destinations">« Before' in panel
+    assert 'from=100#destinations">« Previous' in panel
 
 
 def test_a_part_of_a_name_or_url_finds_destinations(look) -> None:
@@ -59,7 +59,7 @@ def test_a_part_of_a_name_or_url_finds_destinations(look) -> None:
     assert look(destination="10.0.0.77:")[0] == ["n077"]
     names, panel = look(destination="n1", **{"from": "50"})
     assert (len(names), "51 to 100 of 100 found." in panel) == (50, True)
-    assert "None found." in look(destination="<nowhere>")[1]
+    assert "No destinations found." in look(destination="<nowhere>")[1]
 
 
 @pytest.mark.parametrize("start", ["x", "-5", "9" * 30, "٣", ""])
@@ -67,14 +67,14 @@ def test_a_position_that_is_none_begins_at_the_first(look, start: str) -> None:
     assert look(**{"from": start})[0][0] == "d0"
 
 
-def test_a_position_beyond_the_last_shows_none_and_a_way_back(look) -> None:
+def test_a_position_beyond_the_last_shows_none_and_a_link_back(look) -> None:
     names, panel = look(**{"from": "5000"})
     assert names == []
-    assert "None here." in panel
-    assert "« Before" in panel
+    assert "No destinations." in panel
+    assert "« Previous" in panel
 
 
-def test_setting_a_state_returns_to_the_part_that_was_shown(sign_in, cast: Cast, many: Fleet, look) -> None:
+def test_setting_a_state_returns_to_the_shown_part(sign_in, cast: Cast, many: Fleet, look) -> None:
     _, panel = look(destination="n24")
     back = re.search(r'name="next" value="([^"]+)"', panel)
     assert back is not None
@@ -86,7 +86,7 @@ def test_setting_a_state_returns_to_the_part_that_was_shown(sign_in, cast: Cast,
 
 def test_few_destinations_need_no_search(sign_in, cast: Cast, fleet: Fleet) -> None:
     body = sign_in(cast.vera).get(reverse("fleet", args=[fleet.slug])).content.decode()
-    assert "Name or URL holds" not in body
+    assert "Name or URL contains" not in body
     assert ">4</span>" in body
 
 
@@ -102,7 +102,7 @@ def test_an_explanation_shows_the_twenty_that_take_most_and_asks_for_a_name_in_a
     page = client.get(address, {"destination": "n100"})
     told, body = page.context["told"], page.content.decode()
     assert (told["receiver_count"], len(told["receivers"])) == (249, 100)
-    assert "the 20 of 249 that take most" in body
+    assert "the 20 of 249 with the largest increase" in body
     assert len(re.findall(r'<tr><th scope="row">[dn]\d+</th>', body)) == 20
     assert '<input class="form-control" id="ask-destination" name="destination" value="n100"' in body
     assert "<option" not in body[body.index("ask-destination") : body.index('id="sensitivity"')]

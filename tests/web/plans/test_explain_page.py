@@ -56,7 +56,7 @@ def test_the_plan_links_to_its_explanation_and_flat_lb_has_none(sign_in, cast: C
     assert f'href="{address(plan)}"' in client.get(address(plan, "plan")).content.decode()
     flat = fleet.plans.get(kind="flat")
     assert address(flat) not in client.get(address(flat, "plan")).content.decode()
-    assert "has no table, so there is nothing to explain" in client.get(address(flat)).content.decode()
+    assert "has no routing table, so no explanation is available" in client.get(address(flat)).content.decode()
 
 
 def test_a_key_is_explained_with_its_sentence_and_facts(look) -> None:
@@ -64,7 +64,7 @@ def test_a_key_is_explained_with_its_sentence_and_facts(look) -> None:
     assert page.status_code == 200
     assert "small has rank 3 of 5 by rate" in body
     assert "the lightest then with 0.5 requests/s" in body
-    assert "<td>next: d2</td>" in body
+    assert "<td>next best: d2</td>" in body
     assert 'value="small"' in body
 
 
@@ -91,12 +91,12 @@ def test_a_destination_is_chosen_from_those_of_the_plan_and_its_keys_lead_on(loo
         ({"key": "bgi"}, 400, "This plan has no key named &#x27;bgi&#x27;; the closest: big"),
         ({"destination": "d9"}, 400, "This plan has no destination named"),
         ({"key": "big", "destination": "d0"}, 400, "Name a key or a destination"),
-        ({"key": "", "destination": ""}, 200, "Why is a key where it is?"),
+        ({"key": "", "destination": ""}, 200, "Placement of keys"),
         ({"key": "x\0"}, 400, "no key named"),
-        ({"head": "99", "metric": "nonsense"}, 200, "No study was run yet"),
+        ({"head": "99", "metric": "nonsense"}, 200, "No study yet"),
     ],
 )
-def test_what_cannot_be_explained_is_said_on_the_page(look, query: dict[str, str], status: int, words: str) -> None:
+def test_the_page_names_the_reason_without_an_explanation(look, query: dict[str, str], status: int, words: str) -> None:
     page, body = look(**query)
     assert page.status_code == status
     assert words in body
@@ -114,13 +114,13 @@ def test_simulated_inputs_are_labelled_and_measured_ones_are_not(sign_in, cast: 
 
 def test_a_planner_runs_the_study_and_reads_its_grid(sign_in, cast: Cast, fleet: Fleet, plan: Plan, look) -> None:
     client = sign_in(cast.ada)
-    assert "Run the study" in client.get(address(plan)).content.decode()
-    assert "Run the study" not in look()[1]
+    assert "Run study" in client.get(address(plan)).content.decode()
+    assert ">Run study<" not in look()[1]
     page = client.post(address(plan, "study-order"), follow=True)
-    assert texts(page) == [f"The study of {plan} is ordered; it runs as soon as a worker is free."]
+    assert texts(page) == [f"The study of {plan} is ordered. It starts when a worker is free."]
     body = page.content.decode()
     assert 'id="study-progress"' in body
-    assert "Run the study" not in body
+    assert ">Run study<" not in body
     fragment = client.get(address(plan, "study-progress"))
     assert "0 of 6 steps" in fragment.content.decode()
     assert "HX-Refresh" not in fragment
@@ -138,40 +138,38 @@ def test_a_planner_runs_the_study_and_reads_its_grid(sign_in, cast: Cast, fleet:
     worse = grid["rows"][0]["cells"][2]  # three slots: big and mid alone
     assert (worse["value"], worse["tone"]) == (12 / 16, "much-worse")
     body = client.get(address(plan)).content.decode()
-    assert "Run the study" not in body
-    assert "Run again" in body
-    assert "Run again" not in look()[1]
+    assert ">Run study<" not in body
+    assert "Run study again" in body
+    assert "Run study again" not in look()[1]
 
 
-def test_a_study_is_run_again_and_a_later_failure_stands_beside_the_older_grid(
-    sign_in, cast: Cast, plan: Plan, look
-) -> None:
+def test_a_failed_repeat_of_a_study_is_shown_with_the_earlier_grid(sign_in, cast: Cast, plan: Plan, look) -> None:
     client = sign_in(cast.ada)
     studied(plan, client)
     studied(plan, client)
     assert plan.studies.count() == 2
     client.post(address(plan, "study-order"))
-    assert "Run again" not in client.get(address(plan)).content.decode()
+    assert "Run study again" not in client.get(address(plan)).content.decode()
     with claimed(Job.objects.get(kind="study", state="queued").pk) as job:
         studies.study_failed(job, message="the rates are gone", crashed=False)
     page, body = look()
     assert page.context["study"] == plan.studies.first()
     assert re.search(r"The latest study failed, <time [^>]*>[^<]*</time>: the rates are gone", body)
-    assert "The figures below are of an earlier one." in body
+    assert "The figures below are from an earlier study." in body
     assert page.context["grid"]["rows"]
-    assert "Run again" in client.get(address(plan)).content.decode()
+    assert "Run study again" in client.get(address(plan)).content.decode()
     studied(plan, client)
     assert "The latest study failed" not in look()[1]
 
 
-def test_a_study_by_another_code_than_the_plan_says_so(sign_in, cast: Cast, plan: Plan, look) -> None:
+def test_a_study_by_other_code_than_the_plan_is_marked(sign_in, cast: Cast, plan: Plan, look) -> None:
     studied(plan, sign_in(cast.ada))
-    assert "its base need not be this plan" not in look()[1]
+    assert "The base of the study may differ" not in look()[1]
     study = plan.studies.first()
     study.pk, study._state.adding, study.code_version = None, True, "0.1+older"
     study.save(force_insert=True)
     body = look()[1]
-    assert f"made by code 0.1+older and the plan by {plan.code_version}" in body
+    assert f"ran with code 0.1+older, the plan with {plan.code_version}" in body
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ def test_every_figure_and_head_share_can_be_chosen(
     ]
 
 
-def test_a_failed_study_says_why_and_may_be_run_again(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_a_failed_study_shows_its_error_and_can_run_again(sign_in, cast: Cast, fleet: Fleet) -> None:
     workload = make.import_rates(cast, fleet, "key,rate,tenant\na,5,acme\nb,4,bolt\n")
     plan = make.built_plan(cast, fleet, workload=workload, slots_per_destination=1, tenant_floor={"acme": 4})
     client = sign_in(cast.ada)
@@ -214,7 +212,7 @@ def test_a_failed_study_says_why_and_may_be_run_again(sign_in, cast: Cast, fleet
     body = client.get(address(plan)).content.decode()
     assert ": tenant_floor[0] = 4" in body
     assert "The latest study failed, " in body
-    assert "Run the study" in body
+    assert "Run study" in body
 
 
 def test_only_planners_order_a_study_and_only_by_post(sign_in, cast: Cast, plan: Plan) -> None:
@@ -224,7 +222,7 @@ def test_only_planners_order_a_study_and_only_by_post(sign_in, cast: Cast, plan:
     assert not Job.objects.filter(kind="study").exists()
 
 
-def test_strangers_are_sent_to_sign_in_and_plans_that_are_not_there_are_404(sign_in, cast: Cast, plan: Plan) -> None:
+def test_anonymous_users_go_to_sign_in_and_missing_plans_are_404(sign_in, cast: Cast, plan: Plan) -> None:
     for name in ("plan-explain", "study-progress"):
         response = Client().get(address(plan, name))
         assert (response.status_code, response.url) == (302, f"/login/?next={address(plan, name)}")

@@ -1,4 +1,4 @@
-"""The form that orders a plan, and what the page of a plan says about its table."""
+"""The form that orders a plan, and the figures of its table on its page."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_tenants_are_written_a_line_each_and_the_last_colon_ends_the_name(order,
         ("acme: 3\nbolt", "Line 2: write a tenant, a colon and its slots, such as acme: 40."),
         ("acme: many", "Line 1: 'many' is not a whole number of slots."),
         ("acme: -3", "Line 1: '-3' is not a whole number of slots."),
-        ("acme: 1\nacme: 2", "Line 2: 'acme' stands there twice."),
+        ("acme: 1\nacme: 2", "Line 2: 'acme' is listed twice. List each tenant once."),
     ],
 )
 def test_a_wrong_line_is_named_and_the_options_stay_unfolded(order, fleet: Fleet, lines: str, fault: str) -> None:
@@ -61,7 +61,7 @@ def test_a_wrong_line_is_named_and_the_options_stay_unfolded(order, fleet: Fleet
     assert not fleet.plans.filter(kind="cacheroute").exists()
 
 
-def test_what_the_service_refuses_stands_beside_its_field(order) -> None:
+def test_a_refusal_of_the_service_is_shown_beside_its_field(order) -> None:
     page = order(tenant_quota="nobody: 3")
     assert page.status_code == 400
     assert page.context["form"].errors["tenant_quota"][0].endswith("has no tenant 'nobody'")
@@ -69,7 +69,7 @@ def test_what_the_service_refuses_stands_beside_its_field(order) -> None:
     assert "slots are reserved and the fleet has" in page.context["form"].errors["tenant_floor"][0]
 
 
-def test_the_options_that_few_need_are_folded_at_first(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_advanced_options_are_closed_at_first(sign_in, cast: Cast, fleet: Fleet) -> None:
     make.built_plan(cast, fleet)
     page = sign_in(cast.ada).get(reverse("plan-new", args=[fleet.slug]))
     body = page.content.decode()
@@ -78,7 +78,7 @@ def test_the_options_that_few_need_are_folded_at_first(sign_in, cast: Cast, flee
     assert page.context["form"]["incumbent"].value() is None  # Flat-LB is live: there is nothing to keep
 
 
-def test_the_live_plan_is_where_a_new_one_starts(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_live_plan_is_the_default_incumbent(sign_in, cast: Cast, fleet: Fleet) -> None:
     live = make.approved_plan(cast, fleet)
     make.activate(cast, make.canary(cast, fleet, live))
     page = sign_in(cast.ada).get(reverse("plan-new", args=[fleet.slug]))
@@ -104,12 +104,12 @@ def test_a_replan_is_ordered_with_its_two_numbers_and_from_scratch_needs_none(or
 @pytest.mark.parametrize(
     ("field", "value", "fault"),
     [
-        ("max_imbalance_factor", "1.02", "Only a replan takes this"),
-        ("max_moved_share", "0", "Only a replan takes this"),
+        ("max_imbalance_factor", "1.02", "This option needs an incumbent"),
+        ("max_moved_share", "0", "This option needs an incumbent"),
         ("max_moved_share", "a tenth", "Enter a number"),
     ],
 )
-def test_from_scratch_the_numbers_of_a_replan_are_refused_where_they_stand(
+def test_replan_options_of_a_new_plan_are_refused_at_their_fields(
     order, fleet: Fleet, field: str, value: str, fault: str
 ) -> None:
     page = order(incumbent="", **{field: value})
@@ -133,7 +133,7 @@ def test_a_plan_of_another_fleet_or_without_a_table_cannot_be_chosen(order, cast
         assert "incumbent" in order(incumbent=plan.pk).context["form"].errors
 
 
-def test_the_page_says_in_words_which_loss_is_worst(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_page_names_the_worst_loss(sign_in, cast: Cast, fleet: Fleet) -> None:
     fleet.destinations.filter(index=2).update(weight=3.0)
     plan = make.built_plan(cast, fleet)
     page, body = page_of(sign_in, cast, plan)
@@ -144,7 +144,7 @@ def test_the_page_says_in_words_which_loss_is_worst(sign_in, cast: Cast, fleet: 
     assert {row["name"]: row["after"] for row in found["shown"]} == dict(
         zip(names.values(), plan.summary["after_loss"], strict=True)
     )
-    assert f"Worst is the loss of <b>{found['worst']['name']}</b>" in body
+    assert f"The worst case is the loss of <b>{found['worst']['name']}</b>" in body
     assert body.count("! worst</span>") == 1
 
 
@@ -156,16 +156,18 @@ def test_many_destinations_show_the_worst_losses_and_count_the_others(sign_in, c
     after = [row["after"] for row in found["shown"]]
     assert (len(after), found["more"]) == (20, 4)
     assert after == sorted(page.context["plan"].summary["after_loss"], reverse=True)[:20]
-    assert "4 more, none worse" in body
+    assert "4 more rows, none worse" in body
 
 
-def test_one_destination_alone_has_none_to_take_over(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_a_single_destination_has_no_loss_table(sign_in, cast: Cast, fleet: Fleet) -> None:
     fleet.destinations.exclude(index=1).update(state="down")
     _, body = page_of(sign_in, cast, make.built_plan(cast, fleet))
     assert "d1 is the only destination" in body
 
 
-def test_the_page_says_who_is_warm_and_how_good_the_choice_of_keys_is(order, sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_page_shows_warm_slots_by_tenant_and_the_quality_of_the_admission(
+    order, sign_in, cast: Cast, fleet: Fleet
+) -> None:
     order(admission="exact", tenant_quota="bolt: 1")
     plan, job = fleet.plans.latest("id"), fleet.jobs.latest("id")
     make.build(job)
@@ -180,7 +182,7 @@ def test_the_page_says_who_is_warm_and_how_good_the_choice_of_keys_is(order, sig
     )
 
 
-def test_the_page_of_a_replan_says_what_moves_and_what_is_gone(sign_in, cast: Cast, fleet: Fleet) -> None:
+def test_the_page_of_a_replan_shows_moved_and_removed_keys(sign_in, cast: Cast, fleet: Fleet) -> None:
     rates = {f"k{n}": 3.0 - n / 10 for n in range(20)}
     text = "key,rate\n" + "".join(f"{key},{rate}\n" for key, rate in rates.items())
     base = make.built_plan(cast, fleet, workload=make.import_rates(cast, fleet, text))
@@ -191,11 +193,11 @@ def test_the_page_of_a_replan_says_what_moves_and_what_is_gone(sign_in, cast: Ca
     moves = page.context["facts"]["moves"]
     assert moves["moved_keys"] == plan.summary["moved_keys"] >= 4
     assert f"<b>{moves['moved_keys']} keys</b> lose a destination where they are warm" in " ".join(body.split())
-    assert "1 had a home and" in body
-    assert "not known: the workload has no prefix lengths" in body
+    assert "1 keys of the incumbent" in body
+    assert "unknown (lengths not in this workload)" in body
     assert reverse("plan", args=[fleet.slug, base.number]) in body
     same = make.built_plan(cast, fleet, workload=later, incumbent=plan)
-    assert "No key that stays warm changes its destination." in page_of(sign_in, cast, same)[1]
+    assert "No warm key changes its destination." in page_of(sign_in, cast, same)[1]
 
 
 def test_a_plan_from_before_these_figures_still_has_its_page(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -207,8 +209,8 @@ def test_a_plan_from_before_these_figures_still_has_its_page(sign_in, cast: Cast
     with pgtrigger.ignore("planner.Plan:built_is_final"):
         Plan.objects.filter(pk=plan.pk).update(summary={name: plan.summary[name] for name in old})
     page, body = page_of(sign_in, cast, plan)
-    assert "built before the console worked it out" in body
+    assert "built by an earlier version" in body
     assert page.context["facts"]["admission"] == "By rate: the busiest keys first."
-    assert "What moves against" not in body
+    assert "Moves from" not in body
     assert "Warm slots by tenant" not in body
     assert json.dumps(page.context["facts"]["top_keys"][0]["destinations"])

@@ -1,4 +1,4 @@
-"""The load bars: what is a fair part when destinations differ, and that titles leave the bars alone."""
+"""The load bars: loads relative to speeds, and titles that do not cover bars."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def data(capacity: list[float], planned: list[float], replayed: list[float] | No
     )
 
 
-def test_a_fast_destination_with_its_fair_part_stands_at_the_mean() -> None:
+def test_a_fast_destination_with_its_share_of_load_is_at_the_mean() -> None:
     drawn = figures.load_bars(data([1.0, 2.0, 1.0], [5.0, 10.0, 5.0], [40, 120, 80]), "light", 8.0)
     planned, replayed = drawn["data"]
     assert planned["y"] == pytest.approx([1, 1, 1])

@@ -26,7 +26,7 @@ def page(plan):
     return f"/fleets/{plan.fleet.slug}/plans/{plan.number}/"
 
 
-def test_every_box_of_the_form_reaches_the_replay(ada, cast, fleet, plan, page):
+def test_every_field_of_the_form_reaches_the_replay(ada, cast, fleet, plan, page):
     older = make.built_plan(cast, fleet)
     more = {
         "policies": ["sticky"], "policy_parameters": "sticky.vnodes = 20\n\n", "warmup": "0.1", "refine": "2",
@@ -53,13 +53,13 @@ def test_every_box_of_the_form_reaches_the_replay(ada, cast, fleet, plan, page):
         ("faults", "down d1 soon", "&#x27;soon&#x27; is not a number"),
         ("faults", "down d9 0.5", "is no destination of this plan"),
         ("policy_parameters", "sticky.vnodes", "Line 1: write a policy"),
-        ("policy_parameters", "sticky.vnodes = 1\nsticky.vnodes = 2", "stands there twice"),
+        ("policy_parameters", "sticky.vnodes = 1\nsticky.vnodes = 2", "vnodes"),
         ("policy_parameters", "sticky.points = 1", "has no parameter"),
         ("run_length", "7", "only bootstrap arrivals"),
         ("extend", "on", "say how many with refine"),
     ],
 )
-def test_what_cannot_be_used_is_said_beside_its_box_and_the_box_is_open(ada, page, field, value, says):
+def test_an_invalid_value_is_reported_at_its_field_and_the_field_is_visible(ada, page, field, value, says):
     answer = ada.post(page + "replays/", {**LADDER, field: value})
     assert answer.status_code == 400
     text = answer.content.decode()
@@ -72,28 +72,28 @@ def test_a_switch_needs_both_the_plan_and_the_time(ada, cast, fleet, plan, page)
     older = make.built_plan(cast, fleet)
     answer = ada.post(page + "replays/", {**LADDER, "switch_from": str(older.number)})
     assert answer.status_code == 400
-    assert "A switch needs both" in answer.content.decode()
+    assert "A switch needs the plan before the switch and its time" in answer.content.decode()
 
 
-def test_a_plan_alone_in_its_fleet_is_offered_no_other(ada, page):
+def test_the_only_plan_of_a_fleet_has_no_choice_of_other_plans(ada, page):
     text = ada.get(page).content.decode()
     assert 'name="faults"' in text
     assert 'name="switch_from"' not in text
 
 
-def test_the_page_says_how_far_the_replay_is_and_how_long_it_will_take(ada, cast, plan, page):
+def test_the_page_shows_the_progress_and_the_remaining_time_of_a_replay(ada, cast, plan, page):
     ada.post(page + "replays/", LADDER)
     row = Replay.objects.get()
     address = page + "progress/"
     waiting = ada.get(address).content.decode()
     assert "0 of 6 cells" in waiting
-    assert "so far" not in waiting
+    assert "elapsed" not in waiting
     Job.objects.filter(subject_id=row.pk, kind="replay").update(state="running", started_at=timezone.now())
-    assert "time left not known yet" in ada.get(address).content.decode()
+    assert "remaining time unknown" in ada.get(address).content.decode()
     cells.run_cell(row.cells.first().pk)
     begun = timezone.now() - timezone.timedelta(seconds=30)
     Job.objects.filter(subject_id=row.pk, kind="replay").update(started_at=begun)
     ReplayCell.objects.filter(replay=row, state="succeeded").update(started_at=begun)
     shown = ada.get(address).content.decode()
     assert "1 of 6 cells" in shown
-    assert "30 s so far, about 150 s left" in shown
+    assert "30 s elapsed, about 2.5 min remaining" in shown

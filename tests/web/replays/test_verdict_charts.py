@@ -1,4 +1,4 @@
-"""How a verdict is drawn: censored capacities, policies that were not run at a load, the chain, recovery curves."""
+"""Charts of a verdict: censored capacities, policies that were not run at a load, the chain, recovery curves."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_left_censored_policy_is_an_open_marker_below_the_lowest_load_with_its
     line = drawn_capacity(figure, "Flat-LB")
     assert line["marker"]["symbol"] == ["square-open"]
     assert line["x"][0] < LOADS[0]
-    assert line["text"] == ["\u00a0Flat-LB &lt;30\u00a0"]  # Plotly reads its text as HTML
+    assert line["text"] == ["\u00a0Flat-LB &lt; 30\u00a0"]  # Plotly reads its text as HTML
     low, high = figure["layout"]["xaxis"]["range"]
     assert low < line["x"][0] < high
 
@@ -74,7 +74,7 @@ def test_a_right_censored_policy_is_an_arrow_beyond_the_highest_load() -> None:
     assert (line["x"], line["marker"]["symbol"], line["text"]) == (
         [90.0],
         ["circle"],
-        ["\u00a0CacheRoute &gt;=90\u00a0"],
+        ["\u00a0CacheRoute ≥ 90\u00a0"],
     )
     (arrow,) = arrows(figure)
     assert arrow["ax"] == 90.0 < arrow["x"] < figure["layout"]["xaxis"]["range"][1]
@@ -99,11 +99,11 @@ def test_seeds_that_are_censored_differently_span_both_ends() -> None:
     assert line["marker"]["symbol"] == ["square-open", "square"]
     assert line["x"][0] < LOADS[0]
     assert line["x"][1] == 60.0
-    assert [text for text in line["text"] if text] == ["\u00a0Flat-LB &lt;30 to 60\u00a0"]
+    assert [text for text in line["text"] if text] == ["\u00a0Flat-LB &lt; 30 to 60\u00a0"]
 
 
 @pytest.mark.parametrize("loads", [[5.0], [2.0, 500.0], [90.0, 100.0]])
-def test_what_lies_outside_the_ladder_is_drawn_inside_the_axis_and_never_below_zero(loads: list[float]) -> None:
+def test_capacities_outside_the_tested_loads_are_drawn_inside_the_axis_and_never_below_zero(loads: list[float]) -> None:
     found = data()
     found["verdict"]["loads_rps"] = loads
     found["verdict"]["policies"] = {p: {"loads": rows([9.0] * len(loads), loads)} for p in found["policies"]}
@@ -114,7 +114,7 @@ def test_what_lies_outside_the_ladder_is_drawn_inside_the_axis_and_never_below_z
     assert loads[-1] < high
 
 
-def test_a_policy_that_was_not_run_has_no_capacity_and_one_load_more_than_another_is_no_trouble() -> None:
+def test_a_policy_that_was_not_run_has_no_capacity_and_policies_may_have_different_loads() -> None:
     found = data(policies=["cacheroute", "flat-lb", "sticky"])
     found["verdict"]["policies"]["sticky"] = {"loads": []}
     found["verdict"]["policies"]["cacheroute"]["loads"] += rows([3.2], [105.0])
@@ -125,7 +125,7 @@ def test_a_policy_that_was_not_run_has_no_capacity_and_one_load_more_than_anothe
     lines = {line["name"]: line["x"] for line in ladder.imbalance(chart(found), "light")["data"]}
     assert (lines["CacheRoute"], lines["Flat-LB"], lines["Sticky"]) == ([*LOADS, 105.0], LOADS, [])
     titles = [bar["name"] for bar in figures.load_bars(chart(found), "light", 105.0)["data"]]
-    assert titles == ["Planned (CacheRoute)", "Replayed, CacheRoute"]
+    assert titles == ["Planned, CacheRoute", "Replayed, CacheRoute"]
 
 
 def test_charts_grow_with_their_legend_so_that_it_leaves_room_on_a_phone() -> None:
@@ -153,7 +153,7 @@ def chained(mine: tuple[float, float, float], flat: float) -> dict[str, Any]:
     return found
 
 
-def test_the_chain_says_at_each_step_what_was_lost() -> None:
+def test_the_chain_shows_the_loss_of_each_step() -> None:
     figure = figures.chain(chart(chained((0.85, 0.6, 0.55), 0.2)), "light", 60.0)
     assert figure is not None
     (bars,) = figure["data"]
@@ -162,19 +162,19 @@ def test_the_chain_says_at_each_step_what_was_lost() -> None:
     assert [n.split("</b>")[0] for n in notes] == [
         "<b>Available 85.0%", "<b>Planned 60.0%", "<b>CacheRoute 55.0%", "<b>Flat-LB 20.0%",
     ]  # fmt: skip
-    assert "−25.0 points: keys without a slot" in notes[1]
-    assert "−5.0 points in serving" in notes[2]
+    assert "−25.0 points: keys without a warm slot" in notes[1]
+    assert "−5.0 points during serving" in notes[2]
     assert "−35.0 points" in notes[3]
     assert figures.chain_height(figure) > 4 * 30
 
 
-def test_what_was_found_by_chance_beyond_the_plan_is_a_gain() -> None:
+def test_hits_beyond_the_plan_are_a_gain() -> None:
     figure = figures.chain(chart(chained((0.85, 0.6, 0.7), 0.2)), "dark", 60.0)
     assert figure is not None
-    assert "+10.0 points in serving" in figure["layout"]["annotations"][2]["text"]
+    assert "+10.0 points during serving" in figure["layout"]["annotations"][2]["text"]
 
 
-def test_a_verdict_from_before_the_chain_has_none_and_neither_has_a_load_that_was_not_run() -> None:
+def test_an_old_verdict_and_a_load_that_was_not_run_have_no_chain() -> None:
     assert figures.chain(chart(data()), "light", 60.0) is None
     assert figures.chain(chart(chained((0.8, 0.6, 0.5), 0.2)), "light", 61.0) is None
     assert figures.chain(chart(data(verdict=None)), "light", None) is None
@@ -203,7 +203,7 @@ def with_events() -> dict[str, Any]:
     return found
 
 
-def test_the_curve_has_a_gap_where_nobody_came_and_a_line_at_each_event() -> None:
+def test_the_curve_has_a_gap_without_requests_and_a_line_at_each_event() -> None:
     figure = recovery.recovery(chart(with_events()), "light", 60.0)
     assert figure is not None
     assert [line["name"] for line in figure["data"]] == ["Flat-LB", "CacheRoute"]

@@ -1,4 +1,4 @@
-"""Review by forms: waivers, comments, withdrawn approvals, and the evidence as it was seen."""
+"""Review by forms: waivers, comments, withdrawn approvals, and stored evidence."""
 
 import datetime as dt
 
@@ -34,17 +34,17 @@ def evidence_of(client, plan, evaluation=None):
     return client.get(reverse("plan-evidence", args=[plan.fleet.slug, plan.number, pk]))
 
 
-def test_a_waiver_goes_its_way_by_forms_and_shows_red(sign_in, cast: Cast) -> None:
+def test_a_waiver_is_requested_granted_and_revoked_by_forms_and_shown_in_red(sign_in, cast: Cast) -> None:
     plan = make.replayed_plan(cast, make.make_fleet(cast, "stuck", max_loss_imbalance=1.0))
     ada, grace = sign_in(cast.ada), sign_in(cast.grace)
-    assert "Ask for a waiver" in page_of(ada, plan)
-    assert "Ask for a waiver" not in page_of(grace, plan)
+    assert "Request a waiver" in page_of(ada, plan)
+    assert "Request a waiver" not in page_of(grace, plan)
     day = (timezone.now() + dt.timedelta(days=5)).date().isoformat()
     form = {"check_name": "loss-bounded", "reason": "racks on Friday"}
     page = send(ada, "waiver-request", plan, **form, expires_on="soon")
-    assert "name the last day of the waiver" in page.content.decode()
+    assert "write the last day of the waiver" in page.content.decode()
     page = send(ada, "waiver-request", plan, **form, expires_on=day)
-    assert "A waiver of loss-bounded is asked for" in page.content.decode()
+    assert "The waiver of loss-bounded is requested" in page.content.decode()
     row = Waiver.objects.get()
     grant = reverse("waiver-grant", args=[plan.fleet.slug, plan.number, row.pk])
     assert grant not in page_of(ada, plan)
@@ -52,21 +52,21 @@ def test_a_waiver_goes_its_way_by_forms_and_shows_red(sign_in, cast: Cast) -> No
     assert "is granted" in grace.post(grant, follow=True).content.decode()
     page = send(ada, "plan-evaluate", plan)
     body = page.content.decode()
-    assert "The checklist was evaluated: it passes with what is waived." in body
+    assert "The checklist was evaluated: it passes with waivers." in body
     assert "passes with waivers" in body
     assert "Not passed: check 2 (fail, waived)." in body
     assert "racks on Friday" in body
     send(grace, "waiver-end", plan, row.pk, reason="late")
-    assert "the waivers in force changed since" in page_of(ada, plan)
+    assert "the waivers in force changed after this evaluation" in page_of(ada, plan)
 
 
-def test_who_asked_for_a_waiver_takes_it_back(sign_in, cast: Cast) -> None:
+def test_the_requester_withdraws_a_waiver(sign_in, cast: Cast) -> None:
     plan = make.replayed_plan(cast, make.make_fleet(cast, "stuck", max_loss_imbalance=1.0))
     row = waivers.request_waiver(
         acting_user=cast.ada, plan=plan, check_name="loss-bounded", reason="r",
         expires_at=timezone.now() + dt.timedelta(days=1),
     )  # fmt: skip
-    assert "Take back" in page_of(sign_in(cast.ada), plan)
+    assert "Withdraw waiver" in page_of(sign_in(cast.ada), plan)
     assert "is refused" in send(sign_in(cast.ada), "waiver-end", plan, row.pk).content.decode()
     assert sign_in(cast.vera).post(
         reverse("waiver-end", args=[plan.fleet.slug, plan.number, row.pk])
@@ -78,17 +78,17 @@ def test_an_approver_withdraws_by_form_and_the_plan_says_why_it_cannot_be_deploy
     approval = plan.approvals.get()
     grace = sign_in(cast.grace)
     body = page_of(grace, plan)
-    assert "1 of 1 approval stands" in body
-    assert "holds until" in body
+    assert "1 of 1 approval valid" in body
+    assert "valid until" in body
     assert "Withdraw my approval" in body
     assert "Withdraw my approval" not in page_of(sign_in(cast.hopper), plan)
     body = send(grace, "approval-withdraw", plan, approval.pk, reason="too early").content.decode()
-    assert "is withdrawn; it counts no longer" in body
-    assert "It cannot be deployed: grace withdrew the approval (too early): 0 of 1 stand" in body
-    assert "0 of 1 approval stand" in body
+    assert "is withdrawn. It no longer counts" in body
+    assert "Not deployable: grace withdrew the approval (too early): 0 of 1 stand" in body
+    assert "0 of 1 approval valid" in body
 
 
-def test_an_approval_by_a_second_account_of_the_same_address_stands_there_in_red(sign_in, cast: Cast, fleet) -> None:
+def test_an_approval_by_a_second_account_of_the_same_address_is_shown_in_red(sign_in, cast: Cast, fleet) -> None:
     User.objects.filter(pk=cast.hopper.pk).update(email=cast.ada.email.upper())
     plan = make.submitted_plan(cast, fleet)
     hopper = User.objects.get(pk=cast.hopper.pk)
@@ -112,20 +112,20 @@ def test_evidence_is_shown_as_it_was_seen_after_everything_has_changed(sign_in, 
     seen = make.evaluation_of(plan)
     client = sign_in(cast.vera)
     before = evidence_of(client, plan, seen).content.decode()
-    assert "It still holds" in before
-    assert "stored values have this digest" in before
+    assert "Up to date" in before
+    assert "stored values match the digest" in before
     fleets.change_policy(acting_user=cast.root, fleet=fleet, max_imbalance=1.123, slo_p99_s=9.0)
     for destination in fleet.destinations.all():
         change_destination(acting_user=cast.root, destination=destination, weight=3.25)
     make.judge_again(cast, plan)
     after = evidence_of(client, plan, seen).content.decode()
-    banner = after.split("It does not hold any more: ")[1].split(" changed since")[0]
+    banner = after.split("Out of date: ")[1].split(" changed after this evaluation")[0]
     assert banner == "the speeds of the destinations, the fleet&#x27;s policy (max imbalance, slo p99 s)"
     cut = '<section class="panel" aria-labelledby="digest-h">'
     assert after.split(cut)[1].split("</main>")[0] == before.split(cut)[1].split("</main>")[0]
     for words in (
-        seen.evidence_digest, "grace", "fine", "W 48 looks right", "Policy that it was judged by", "Validated range",
-        "What it would touch", "Paired differences", "loss-bounded", "1.5",
+        seen.evidence_digest, "grace", "fine", "W 48 looks right", "Fleet policy", "Validated range",
+        "Blast radius", "Paired differences", "loss-bounded", "1.5",
     ):  # fmt: skip
         assert words in after
     assert "1.123" not in after.split(cut)[1]
@@ -144,8 +144,8 @@ def test_evidence_of_older_formats_and_of_no_replay_is_shown_too(sign_in, cast: 
     page = evidence_of(sign_in(cast.vera), plan, row)
     assert page.status_code == 200
     body = page.content.decode()
-    assert "what the console looks at changed since" in body
-    assert "The stored values do not have this digest" in body
+    assert "what the console looks at changed after this evaluation" in body
+    assert "The stored values do not match the digest" in body
 
 
 def test_evidence_of_another_plan_or_without_signing_in_is_not_shown(client, sign_in, cast: Cast, fleet) -> None:
