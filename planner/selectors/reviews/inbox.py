@@ -155,7 +155,7 @@ def _fell_back(fleets: QuerySet[Fleet]) -> list[Waiting]:
         Waiting(
             "monitor",
             row.fleet.slug,
-            f"the monitor returned {row.fleet} to Flat-LB from {row.incumbent}: find the cause before you activate a plan",
+            f"the monitor returned {row.fleet} to Flat-LB from {row.incumbent}: find out why before activating a plan",
             row.activated_at or row.created_at,
             reverse("fleet-timeline", args=[row.fleet.slug]),
         )

@@ -93,7 +93,7 @@ def grant_waiver(*, acting_user: User, waiver: Waiver) -> Waiver:
         raise Conflict("this waiver is granted already", code="granted")
     if acting_user.pk in (waiver.requested_by_id, plan.author_id, plan.submitted_by_id):
         raise NotAllowed(
-            "The requester of a waiver, and the author and submitter of the plan, cannot grant it; a second person must.",
+            "The requester of a waiver, and author and submitter of the plan, cannot grant it; a second person must.",
             code="second-person",
         )
     if plan.state not in Plan.CANDIDATE:
