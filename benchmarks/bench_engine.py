@@ -21,7 +21,7 @@ def main() -> None:
             simulated[found.policy], reported[found.policy] = found.simulated, rate
             note = f"{found.load_rps:.1f} requests/s; baseline: what the engines report"
             emit(name, round(found.simulated, 4), "share", round(rate, 4), note)
-            note = "each engine replayed by itself, of what was sent to it; baseline: what the engines report"
+            note = "each engine replayed alone, with the requests sent to it; baseline: what the engines report"
             emit(f"{name}.as_sent", round(found.as_sent, 4), "share", round(rate, 4), note)
     gain = {"simulated": simulated, "engines": reported}
     for where, rates in gain.items():

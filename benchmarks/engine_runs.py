@@ -176,7 +176,7 @@ class Comparison:
     metrics : tuple of (int, int)
         Of each engine: prompt tokens computed and reused, by its own counters.
     as_sent : float
-        Hit rate of replays of each engine by itself, of what was really sent to it and when: the cache's model
+        Hit rate of replays of each engine alone, of the requests really sent to it and their times: the cache's model
         without the dispatch.
     """
 

@@ -13,7 +13,7 @@ LOOK = dt.timedelta(microseconds=100)
 
 
 class Clock:
-    """Stands in for ``timezone.now``."""
+    """Replaces ``timezone.now``."""
 
     def __init__(self) -> None:
         self._now = dt.datetime.now(dt.UTC).replace(second=30, microsecond=0)

@@ -52,7 +52,7 @@ def clone(source: str, target: str) -> None:
 
 
 def drop(database: str) -> None:
-    """Remove a database, whoever is connected to it."""
+    """Remove a database and end all connections to it."""
     with server() as postgres:
         postgres.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 

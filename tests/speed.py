@@ -1,4 +1,4 @@
-"""How long a computation takes, whatever the machine and whoever else uses it.
+"""Time of a computation, independent of the machine and of its other load.
 
 The CPU time of the calling thread, in units of a fixed loop on the same machine at the same moment: a slow machine, a
 low clock rate or other processes change both. Where a test waits for other processes, `lateness` measures how busy the

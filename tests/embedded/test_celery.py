@@ -22,7 +22,9 @@ def test_after_the_warm_up_no_kernel_is_compiled_any_more() -> None:
     assert usual_seconds(warm_up) < 0.5
 
 
-def test_readiness_is_told_only_where_somebody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_reports_readiness_only_when_a_parent_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CACHEROUTE_WORKER_READY_FILE", raising=False)
     say_ready()
     assert list(tmp_path.iterdir()) == []

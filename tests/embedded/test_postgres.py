@@ -55,7 +55,7 @@ def test_it_keeps_its_data_over_a_restart_and_listens_on_no_port(folder: Path) -
         assert not (folder / "pg" / "postmaster.pid").exists()
 
 
-def test_a_second_launcher_is_told_in_one_line(folder: Path, launch: Launch) -> None:
+def test_a_second_launcher_prints_one_line_and_stops(folder: Path, launch: Launch) -> None:
     server = Postgres(folder / "pg", durable=False)
     server.start()
     try:

@@ -19,7 +19,7 @@ def _number(value: int) -> str:
 
 
 class IdentityProvider:
-    """Answers for whoever `person` is at the moment."""
+    """Answers for the present value of `person`."""
 
     def __init__(self, client_id: str) -> None:
         self.person: dict[str, Any] = {}

@@ -186,7 +186,7 @@ def test_figures_are_the_same_with_one_worker_process_and_with_two(client, cast,
     assert one.verdict == two.verdict
 
 
-def test_a_cell_that_crashes_ends_the_replay_instead_of_coming_back_for_ever(cast, fleet):
+def test_a_cell_that_crashes_fails_the_replay_and_is_not_tried_without_end(cast, fleet):
     plan = make.built_plan(cast, fleet)
     row, job = replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY)
     Replay.objects.filter(pk=row.pk).update(fingerprint="f" * 64)  # a serving profile that is not there

@@ -1,4 +1,4 @@
-"""What the database itself refuses, whoever asks."""
+"""Rules that the database enforces for every client."""
 
 import math
 

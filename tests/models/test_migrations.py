@@ -1,4 +1,4 @@
-"""Going back a release forgets nothing silently, and going forward mends what it must."""
+"""A reverse migration loses nothing silently, and a forward migration corrects what it must."""
 
 import math
 
@@ -103,7 +103,7 @@ def test_without_replans_and_studies_the_way_back_and_forth_is_open(cast, fleet)
     assert Plan.objects.get(pk=plan.pk).table_id == plan.table_id
 
 
-def test_weights_out_of_bounds_are_mended_counted_and_shown(cast, fleet, capsys):
+def test_weights_out_of_bounds_are_corrected_counted_and_shown(cast, fleet, capsys):
     migrate("0003")
     for index, weight in enumerate((math.nan, math.inf, 1e-9, 2.5)):
         fleet.destinations.filter(index=index).update(weight=weight)

@@ -57,7 +57,7 @@ def table_of(fleet: Fleet, number: Any, *, field: str) -> Plan:
 
 
 def with_unknown(other: Option, rates: Artifact, *, field: str) -> Option:
-    """Another plan with the number of ``keys`` that it places, and of those that the rates do not have (``unknown``).
+    """Another plan with the number of ``keys`` that it places, and of keys that the rates do not have (``unknown``).
 
         Keys are found by name; an unknown key gets no request in a replay, so its placement has no effect on the
     figures.

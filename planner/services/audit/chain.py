@@ -149,7 +149,7 @@ def _read_chain(verdict: Verdict, wanted: dict[int, list[JsonObject]]) -> list[t
 
 
 def _name_swaps(verdict: Verdict, wrong: list[tuple[int, int]]) -> None:
-    """Distinguish events that were moved from those that were altered: a moved event fits at another position."""
+    """Distinguish moved events from altered events: a moved event fits at another position."""
     for position, event in wrong:
         home = None
         if len(wrong) <= MAX_FAULTS:

@@ -63,7 +63,7 @@ def _check_state(plan: Plan, *, what_if: bool) -> None:
 
 
 def with_unknown_keys(plan: Plan, found: ReplayOptions) -> ReplayOptions:
-    """The options; each other plan has its number of ``keys`` and the number of those that are ``unknown`` to the
+    """The options; each other plan has its number of ``keys`` and the number of keys that are ``unknown`` to the
     workload.
 
         Reads storage: never call it with a row locked.

@@ -77,7 +77,7 @@ def trace_of(
     requests: int | None = None,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> Trace:
-    """The first `requests` requests of the trace of the workload, or those that `synthetic_settings` describe.
+    """The first `requests` requests of the trace of the workload, or the requests that `synthetic_settings` describe.
 
         Cached in the process for a while. ``checkpoint`` is called between steps of less than a second each at
     5,000,000
@@ -148,7 +148,7 @@ def _key(workload: Workload, settings: SyntheticRequests | None, requests: int |
 
 
 def _bytes_of(trace: Trace) -> int:
-    """Bytes of its arrays, including those that a replay derives from its blocks."""
+    """Bytes of its arrays, including the arrays that a replay derives from its blocks."""
     own = (trace.arrival_s, trace.key, trace.prompt_tokens, trace.output_tokens, *trace.blocks)
     return sum(array.nbytes for array in own) + 24 * len(trace)
 

@@ -44,7 +44,7 @@ def test_nothing_is_said_before_a_cell_is_finished(replay):
     assert elapsed_s(job) == pytest.approx(20, abs=1)
 
 
-def test_what_is_left_is_what_cells_of_each_policy_took_over_those_that_run_at_a_time(replay):
+def test_the_estimate_is_the_remaining_cost_per_policy_divided_by_the_cells_at_a_time(replay):
     finish(replay, "flat-lb", 2.0, count=4)
     finish(replay, "sticky", 3.0, count=4)
     finish(replay, "cacheroute", 5.0, count=4)

@@ -1,4 +1,4 @@
-"""Names that are offered for one that nobody knows."""
+"""Names that are suggested for an unknown name."""
 
 import random
 import time

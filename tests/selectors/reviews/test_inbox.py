@@ -25,7 +25,7 @@ def kinds(user):
     return [waiting.kind for waiting in waiting_for_me(type(user).objects.get(pk=user.pk))]
 
 
-def test_a_plan_in_review_waits_for_those_who_may_decide_and_have_not(cast, fleet):
+def test_a_plan_in_review_waits_for_users_who_may_decide_and_have_not(cast, fleet):
     plan = make.submitted_plan(cast, fleet)
     assert kinds(cast.grace) == kinds(cast.hopper) == ["approval"]
     assert kinds(cast.ada) == kinds(cast.linus) == kinds(cast.vera) == []

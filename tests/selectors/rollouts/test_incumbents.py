@@ -1,4 +1,4 @@
-"""What is live is replayed beside a candidate by itself, and the checklist holds the candidate against it."""
+"""The active plan is replayed beside a candidate automatically, and the checklist compares the two."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_a_what_if_and_a_fleet_on_flat_lb_have_no_other_plan_beside(cast, fleet)
     other = make.built_plan(cast, fleet)
     fault = [{"kind": "drain", "destination": "d1", "start": 0.5}]
     assert check_options(other, **make.REPLAY, faults=fault).to_json()["also"] == []
-    # Named by hand it stands there once.
+    # Named explicitly, it is listed once.
     also = check_options(other, **make.REPLAY, also=[plan.number]).to_json()["also"]
     assert [row["plan"] for row in also] == [plan.number]
 

@@ -141,7 +141,7 @@ def test_an_emergency_opens_operation_for_its_owner_and_approves_nothing(cast, f
     assert not rights.may(cast.ada, rights.OPERATE, fleet)
 
 
-def test_an_emergency_ends_by_itself_and_waits_for_a_review_by_somebody_else(cast, fleet):
+def test_break_glass_expires_and_waits_for_a_review_by_another_user(cast, fleet):
     row = open_break_glass(acting_user=cast.grace, fleet=fleet, reason=REASON)
     with pytest.raises(Conflict, match="open"):
         review_break_glass(acting_user=cast.hopper, break_glass=row, review="fine")
@@ -348,7 +348,7 @@ def test_a_callback_that_the_browser_computes_is_no_request_of_ours(client, cast
             assert answer.status_code == 400
 
 
-def test_a_fleet_that_one_may_not_see_cannot_be_told_from_one_that_is_not_there(cast, fleet, other, solo):
+def test_a_fleet_that_a_user_may_not_see_looks_like_one_that_does_not_exist(cast, fleet, other, solo):
     from rest_framework.test import APIClient
 
     roles.grant_role(acting_user=cast.root, user=solo, role="planner", fleet=other)

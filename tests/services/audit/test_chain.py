@@ -121,7 +121,7 @@ def test_a_missing_link_and_the_event_without_place_are_named(cast, fleet):
     assert faults() == {("missing-link", victim.position, None), ("unchained", None, victim.event_id)}
 
 
-def test_two_events_that_changed_places_are_told_from_altered_ones(cast, fleet):
+def test_two_swapped_events_are_distinguished_from_altered_ones(cast, fleet):
     write(fleet, 6)
     one, two = AuditLink.objects.order_by("position")[2], AuditLink.objects.order_by("position")[4]
     for link in (one, two):

@@ -410,7 +410,7 @@ def test_of_two_monitors_at_once_one_acts(cast):
         thread.start()
     for thread in threads:
         thread.join()
-    # Those that came later found the first at it, or what it had judged already.
+    # Later calls found the first one running, or its windows judged already.
     assert [check.verdict for check in found if check is not None and check.verdict == "left"] == ["left"]
     assert AuditEvent.objects.filter(action="fleet.fell_back").count() == 1
     assert is_flat(fleet)

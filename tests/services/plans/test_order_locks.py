@@ -31,7 +31,7 @@ SECONDS = 240
 
 
 class HeldStorage(FileSystemStorage):
-    """A folder whose files open when it is told so."""
+    """A folder whose files open when the test allows it."""
 
     opening = threading.Event()
     go_on = threading.Event()
@@ -231,7 +231,7 @@ def test_what_went_live_while_it_was_read_is_read_before_anything_moves(cast, fl
 
 
 @pytest.mark.django_db
-def test_a_fleet_that_changes_faster_than_it_is_read_is_told_so(cast, fleet):
+def test_a_fleet_that_changes_faster_than_it_is_read_is_refused_with_the_reason(cast, fleet):
     plan = make.replayed_plan(cast, fleet)
     before = plan.gate_evaluations.count()
     with pytest.raises(Busy):

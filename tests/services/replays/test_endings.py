@@ -1,4 +1,4 @@
-"""Replays that come to nothing: the plan is as it was before, and nothing that was computed becomes evidence."""
+"""Replays that fail or are cancelled: the plan is as before, and no computed figure becomes evidence."""
 
 import pytest
 
@@ -116,7 +116,7 @@ def test_a_finished_replay_of_older_code_stays_as_it_is(cast, fleet):
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed", "outdated"])
-def test_an_approved_plan_stays_approved_when_another_replay_comes_to_nothing(cast, fleet, how):
+def test_an_approved_plan_stays_approved_when_another_replay_has_no_result(cast, fleet, how):
     plan = make.approved_plan(cast, fleet)
     row, job = start(cast, plan)
     assert (state_of(plan), row.plan_state) == (Plan.State.REPLAYING, Plan.State.APPROVED)
@@ -128,7 +128,7 @@ def test_an_approved_plan_stays_approved_when_another_replay_comes_to_nothing(ca
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed", "outdated"])
-def test_a_replayed_plan_is_replayed_again_when_another_replay_comes_to_nothing(cast, fleet, how):
+def test_a_replayed_plan_is_replayed_again_when_another_replay_has_no_result(cast, fleet, how):
     plan = make.replayed_plan(cast, fleet)
     row, job = start(cast, plan)
     end(cast, row, job, how)
@@ -226,7 +226,7 @@ def test_evidence_that_cannot_be_collected_fails_the_replay_with_the_reason(cast
 # --- Cells that fail, and workers that stop -------------------------------------------------------------------
 
 
-def test_the_first_cell_that_fails_cancels_those_that_wait(cast, fleet):
+def test_the_first_cell_that_fails_cancels_the_queued_cells(cast, fleet):
     plan = make.built_plan(cast, fleet)
     row, job = start(cast, plan)
     cells.run_cell(row.cells.first().pk)
@@ -240,7 +240,7 @@ def test_the_first_cell_that_fails_cancels_those_that_wait(cast, fleet):
 
 @pytest.fixture
 def stopping():
-    """A worker that was told to stop."""
+    """A worker that received the stop signal."""
     cells.stop_soon()
     yield
     cells.stop_soon(False)

@@ -89,7 +89,7 @@ def lose_the_account(cast, user):
 
 
 @pytest.mark.parametrize("lose", [lose_the_role, lose_the_account])
-def test_the_vote_of_who_lost_the_right_counts_neither_at_approval_nor_at_deployment(client, cast, fleet, lose):
+def test_the_vote_of_a_user_who_lost_the_right_counts_neither_at_approval_nor_at_deployment(client, cast, fleet, lose):
     fleets.change_policy(acting_user=cast.root, fleet=fleet, min_approvals=2)
     plan = make.submitted_plan(cast, fleet)
     approve(cast.grace, plan)

@@ -146,7 +146,7 @@ def test_a_re_evaluation_between_two_votes_keeps_the_first(cast):
     assert plan.state == Plan.State.APPROVED
 
 
-def test_whoever_submits_after_voting_is_no_second_person(cast):
+def test_a_user_who_submits_after_voting_is_no_second_person(cast):
     fleet = make.make_fleet(cast, "turncoat", min_approvals=2)
     root2 = make.make_user("root2", "admin", superuser=True)
     plan = make.submitted_plan(cast, fleet)
@@ -193,7 +193,7 @@ def test_an_approver_who_then_finds_a_fault_may_reject(cast):
     assert plan.state == Plan.State.REJECTED
 
 
-def test_a_plan_is_withdrawn_from_review_and_put_away(cast, fleet):
+def test_a_plan_is_withdrawn_from_review_and_archived(cast, fleet):
     plan = make.submitted_plan(cast, fleet)
     with pytest.raises(Conflict):
         retire_plan(acting_user=cast.ada, plan=plan)

@@ -50,7 +50,7 @@ def approve(user, plan):
     return approve_plan(acting_user=user, plan=plan, evidence_digest=make.evaluation_of(plan).evidence_digest)
 
 
-def test_a_waiver_lets_a_plan_go_on_and_the_check_shows_red_for_ever(cast, stuck):
+def test_a_waiver_lets_a_plan_continue_and_the_check_stays_failed(cast, stuck):
     row = ask(cast.ada, stuck)
     assert not make.judge_again(cast, stuck).passed  # asked for is not granted
     waivers.grant_waiver(acting_user=cast.grace, waiver=row)

@@ -125,8 +125,8 @@ def waived_plan(cast, fleet):
     return Plan.objects.get(pk=plan.pk)
 
 
-def test_a_plan_that_the_monitor_threw_out_earlier_and_not_just_now_is_a_way_back(cast, fleet):
-    """The cool-down is over; and another plan than the one that was thrown out never waits for it."""
+def test_a_plan_that_the_monitor_ended_before_the_cool_down_is_a_rollback_target(cast, fleet):
+    """The cool-down is over; and another plan than the one that it ended never waits for it."""
     fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=600.0)
     first, second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
     fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
@@ -197,7 +197,7 @@ def test_only_what_was_active_here_is_a_way_back(cast, fleet):
     refused(cast, other, plan)
 
 
-def test_a_plan_that_was_put_away_is_none(cast, fleet):
+def test_an_archived_plan_is_no_rollback_target(cast, fleet):
     first, _second = make.active_plan(cast, fleet), make.active_plan(cast, fleet)
     retire_plan(acting_user=cast.ada, plan=first)
     assert refused(cast, fleet, first).code == "not-retained"

@@ -106,7 +106,7 @@ def test_a_plan_for_four_destinations_is_not_deployed_on_one(cast, fleet):
     assert "the destinations that are up" in refusal.value.message
 
 
-def test_a_plan_that_carries_traffic_is_not_put_away(cast, fleet):
+def test_a_plan_that_carries_traffic_is_not_archived(cast, fleet):
     plan = make.approved_plan(cast, fleet)
     start_rollout(acting_user=cast.linus, plan=plan)
     with pytest.raises(Conflict, match="carries traffic"):

@@ -116,7 +116,7 @@ def test_a_stale_schedule_can_be_called_off(cast, fleet, plan, scheduled):
     assert abort_rollout(acting_user=cast.linus, rollout=scheduled).state == "aborted"
 
 
-def test_a_plan_with_a_schedule_is_put_away_after_it_was_called_off(cast, fleet, plan, scheduled):
+def test_a_plan_with_a_schedule_is_archived_after_the_schedule_is_cancelled(cast, fleet, plan, scheduled):
     with pytest.raises(Conflict) as refusal:
         retire_plan(acting_user=cast.ada, plan=plan)
     assert refusal.value.code == "scheduled"
@@ -261,7 +261,7 @@ def assert_too_late(fired, plan):
     assert not AuditEvent.objects.filter(action="rollout.started").exists()
 
 
-def test_an_emergency_of_who_scheduled_it_does_not_fire_it(cast, fleet, plan):
+def test_break_glass_of_the_user_who_scheduled_it_does_not_start_it(cast, fleet, plan):
     """It is for a person who is there; a schedule fires when nobody is."""
     opened = open_break_glass(acting_user=cast.ada, fleet=fleet, reason="nobody else answers")
     assert opened.closed_at is None

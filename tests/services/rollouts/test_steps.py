@@ -83,7 +83,7 @@ def test_the_latest_analysis_counts_and_only_of_this_step(cast, stepped):
     assert "step 2 was not analysed yet" in refused(advance, cast=cast, rollout=rollout).message
 
 
-def test_the_steps_are_those_that_it_started_with(cast, stepped):
+def test_the_steps_are_the_steps_that_it_started_with(cast, stepped):
     rollout = make.canary(cast, stepped)
     fleets.change_policy(acting_user=cast.root, fleet=stepped, canary_weights=[0.3], canary_holds_s=[0.0])
     # Judged and approved under the new policy: what it was started for holds on.

@@ -86,7 +86,7 @@ def test_a_stretch_without_a_request_is_empty(trace):
     assert len(looped(small(), rate_rps=0.001, from_s=1.0, until_s=2.0)) == 0
 
 
-def test_shares_are_those_that_routers_compute():
+def test_shares_equal_the_shares_that_routers_compute():
     names = ["tenant-a", "tenant-b", "ключ"]
     assert canary_shares("salt", names).tolist() == [canary_share("salt", name) for name in names]
 

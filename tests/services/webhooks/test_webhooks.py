@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Receiver:
-    """A real HTTP server that keeps what it was sent and answers as it is told to."""
+    """A real HTTP server that keeps what it was sent and answers as the test sets."""
 
     def __init__(self):
         self.got, self.answers = [], []
@@ -112,7 +112,7 @@ def test_a_secret_of_an_earlier_release_signs_as_the_text_that_it_is(cast, fleet
     assert Signer(old.encode()).verify(body, headers)["action"] == "plan.commented"
 
 
-def test_only_the_fleet_and_the_actions_that_were_chosen_are_told(cast, fleet, receiver):
+def test_only_the_chosen_fleet_and_actions_are_delivered(cast, fleet, receiver):
     other = make.make_fleet(cast, "other")
     hook(cast, receiver, fleet=fleet, actions=["fleet.fell_back"])
     for one in (fleet, other):
@@ -159,7 +159,7 @@ def test_a_receiver_that_fails_keeps_no_other_from_being_told(cast, fleet, recei
     assert "Connect" in dead.get(attempts=1).answer
 
 
-def test_whoever_dies_with_a_delivery_leaves_it_to_be_due_again(cast, fleet, receiver):
+def test_a_worker_that_dies_with_a_delivery_leaves_it_due(cast, fleet, receiver):
     hook(cast, receiver, fleet=fleet)
     happens(fleet)
     webhook_delivery.plan_deliveries()
@@ -170,7 +170,7 @@ def test_whoever_dies_with_a_delivery_leaves_it_to_be_due_again(cast, fleet, rec
     assert WebhookDelivery.objects.get(pk=claimed.pk).state == "delivered"
 
 
-def test_what_happens_while_a_webhook_is_off_is_told_when_it_is_on_again(cast, fleet, receiver):
+def test_events_while_a_webhook_is_off_are_delivered_when_it_is_on_again(cast, fleet, receiver):
     row, _ = hook(cast, receiver, fleet=fleet, actions=["plan.commented"])
     webhooks.change_webhook(acting_user=cast.root, webhook=row, enabled=False)
     happens(fleet)
@@ -318,7 +318,7 @@ def test_addresses_that_only_look_public_are_not(address):
     assert http._is_public(ip_address("2606:4700:4700::1111"))
 
 
-def test_the_address_of_a_webhook_is_for_those_who_manage_it_and_not_in_the_trail(cast, fleet, receiver):
+def test_the_address_of_a_webhook_is_shown_only_to_users_who_manage_it_and_not_in_the_trail(cast, fleet, receiver):
     from rest_framework.test import APIClient
 
     hook(cast, receiver, fleet=fleet)

@@ -1,4 +1,4 @@
-"""Requests of workloads: made in parts, read only where they are needed, and not kept for ever."""
+"""Requests of workloads: generated in parts, read only where they are needed, and cached for a limited time."""
 
 import threading
 import time
