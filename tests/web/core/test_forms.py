@@ -167,7 +167,7 @@ def test_a_fleet_is_created_from_lines_and_a_wrong_line_named(sign_in, cast: Cas
     assert (made.auto_advance, made.auto_fall_back, made.accept_simulated) == (False, True, False)
     page = root.post(reverse("fleet-new"), {**form, "destinations": "a http://10.0.0.1"})
     assert page.status_code == 409
-    assert page.context["form"].errors["slug"] == ["A fleet named 'gamma' exists already"]
+    assert page.context["form"].errors["slug"] == ["A fleet named 'gamma' already exists"]
 
 
 def test_policy_changes_and_a_stale_form_is_refused(sign_in, cast: Cast, fleet: Fleet) -> None:
