@@ -1,7 +1,7 @@
-"""Proving that the audit trail is what it was: the chain read from end to end, and checkpoints signed with Ed25519.
+"""Verify the audit trail: read the whole hash chain, and check checkpoints signed with Ed25519.
 
-The chain shows every change, gap and swap within what is there. Whoever owns the database could cut off its end, or
-write a whole new chain: against that stand checkpoints, kept elsewhere, which say what the chain was at their time.
+The chain shows every change, gap and swap within it. A person with write access to the database could cut off its end
+or write a whole new chain. Checkpoints that are kept elsewhere detect this: each records the chain's head at its time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FETCHED = 5_000  # rows at a time
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is not as it was written."""
+    """One difference between the stored trail and what was written."""
 
     kind: str
     position: int | None
@@ -49,7 +49,7 @@ class Fault:
 
 @dataclass
 class Verdict:
-    """What reading the whole chain found."""
+    """The result of reading the whole chain."""
 
     links: int = 0
     last: int = 0  # position of the last link: the same where nothing is missing
@@ -60,22 +60,21 @@ class Verdict:
 
     @property
     def intact(self) -> bool:
-        """Whether nothing was altered, removed or moved."""
+        """Whether no event was altered, removed or moved."""
         return not self.fault_count
 
     def add(self, kind: str, position: int | None, event: int | None, message: str) -> None:
-        """Count a fault, and name it while there are few."""
+        """Count a fault; record its details for the first `MAX_FAULTS`."""
         self.fault_count += 1
         if len(self.faults) < MAX_FAULTS:
             self.faults.append(Fault(kind, position, event, message))
 
 
 def verify(checkpoints: list[JsonObject] | None = None) -> Verdict:
-    """Read the chain and hold it against the stored checkpoints and those given (documents with their signature).
+    """Read the chain and compare it with the stored checkpoints and the given ones (signed documents).
 
-    Names every event that was altered, is missing or stands at another place, links that are missing, and events that
-    were written around the chain. What is added meanwhile is not looked at: checkpoints are read
-    before the chain, and the chain by one query.
+    Reports every event that was altered, removed or moved, missing links, and events without a link. Events that are
+    added meanwhile are not checked: checkpoints are read before the chain, and the chain is read in one query.
     """
     verdict = Verdict()
     wanted: dict[int, list[JsonObject]] = {}
@@ -116,7 +115,7 @@ def _rows() -> Iterator[tuple[int, int, str, str, dt.datetime | None, str | None
 
 
 def _read_chain(verdict: Verdict, wanted: dict[int, list[JsonObject]]) -> list[tuple[int, int]]:
-    """Walk the links; returns (position, event) of those whose digest is not that of the event that stands there."""
+    """Walk the links; return (position, event) where the link's digest differs from the event's digest."""
     expected, earlier, wrong, newest = 1, GENESIS, [], None
     for position, event, previous, digest, at, text in _rows():
         if expected < position:
@@ -128,7 +127,7 @@ def _read_chain(verdict: Verdict, wanted: dict[int, list[JsonObject]]) -> list[t
                 "broken", position, event, f"link {position} (event {event}) does not follow the link before it"
             )
         if text is None:
-            verdict.add("missing-event", position, event, f"event {event} is missing; it stood at {position}")
+            verdict.add("missing-event", position, event, f"event {event} is missing; its position was {position}")
         elif hashlib.sha256((previous + text).encode()).hexdigest() != digest:
             wrong.append((position, event))
         if at is not None:
@@ -146,13 +145,13 @@ def _read_chain(verdict: Verdict, wanted: dict[int, list[JsonObject]]) -> list[t
 
 
 def _name_swaps(verdict: Verdict, wrong: list[tuple[int, int]]) -> None:
-    """Tell events that were moved from those that were altered: a moved one fits at another place."""
+    """Separate moved events from altered ones: a moved event matches the link at another position."""
     for position, event in wrong:
         home = None
         if len(wrong) <= MAX_FAULTS:
             home = next((p for p, other in wrong if p != position and _fits(event, p)), None)
         if home is not None:
-            verdict.add("moved", position, event, f"event {event} stands at {position} and belongs at {home}")
+            verdict.add("moved", position, event, f"event {event} is at {position} and belongs at {home}")
         else:
             verdict.add("altered", position, event, f"event {event} at {position} was altered")
 
@@ -171,9 +170,9 @@ def _fits(event: int, position: int) -> bool:
 
 # --- checkpoints ---------------------------------------------------------------------------------------------
 def signing_key() -> Ed25519PrivateKey:
-    """The installation's key: `CACHEROUTE_AUDIT_KEY` (32 bytes, hex), else a file of the console's home.
+    """Return the installation's key: `CACHEROUTE_AUDIT_KEY` (32 bytes, hex), else a file in the console's home.
 
-    The file is made at the first use, for its owner only. Where the key should outlive the machine, set the variable.
+    The file is created at first use, readable by its owner only. To keep the key beyond this machine, set the variable.
     """
     given = settings.AUDIT_KEY
     if given:
@@ -188,7 +187,7 @@ def signing_key() -> Ed25519PrivateKey:
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(Ed25519PrivateKey.generate().private_bytes_raw().hex())
         try:
-            os.link(fresh, path)  # never over a key that another process made meanwhile
+            os.link(fresh, path)  # never replaces a key that another process created meanwhile
         except FileExistsError:
             pass
         finally:
@@ -198,11 +197,11 @@ def signing_key() -> Ed25519PrivateKey:
 
 @transaction.atomic
 def sign_checkpoint(*, acting_user: User) -> AuditCheckpoint:
-    """Sign the head of the chain. The document is what to keep elsewhere."""
+    """Sign the head of the chain. Keep the returned document outside this installation."""
     rights.require(acting_user, rights.MANAGE)
     last = AuditLink.objects.order_by("-position").first()
     if last is None:
-        raise Conflict("there is no event yet to sign")
+        raise Conflict("the audit trail has no event to sign yet")
     key = signing_key()
     document: JsonObject = {
         "format": FORMAT,
@@ -231,31 +230,31 @@ def sign_checkpoint(*, acting_user: User) -> AuditCheckpoint:
 
 
 def check_signature(document: Any, public_key: str | None = None) -> JsonObject:
-    """The document, when it is a checkpoint with a true signature, by the named key where one is named.
+    """Return the document if it is a checkpoint with a valid signature, by the given key if one is given.
 
     Raises
     ------
     Invalid
-        Saying what is wrong with it.
+        If the document is not a checkpoint, was altered, or was signed with another key.
     """
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise Invalid(f"this is no checkpoint ({FORMAT})")
+        raise Invalid(f"this document is not a checkpoint ({FORMAT})")
     signed = {name: value for name, value in document.items() if name != "signature"}
     try:
         key, position = str(document["public_key"]), int(document["position"])
         signature = bytes.fromhex(str(document["signature"]))
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(signature, canonical_json(signed))
     except (KeyError, ValueError, InvalidSignature) as error:
-        raise Invalid("the checkpoint's signature does not hold: it was altered, or is not whole") from error
+        raise Invalid("the checkpoint's signature is not valid: it was altered or is incomplete") from error
     if public_key is not None and key != public_key.strip().lower():
         raise Invalid("the checkpoint was signed with another key")
     if position < 1 or len(str(document.get("digest"))) != len(GENESIS):
-        raise Invalid("the checkpoint names no place of a chain")
+        raise Invalid("the checkpoint names no position in a chain")
     return document
 
 
 def read_checkpoint(path: Path, public_key: str | None = None) -> JsonObject:
-    """A checkpoint from a file, its signature checked."""
+    """Read a checkpoint from a file and check its signature."""
     try:
         document = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:

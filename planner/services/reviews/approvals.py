@@ -1,4 +1,4 @@
-"""Approving and rejecting: a second person decides on evidence that cannot change under them."""
+"""Approve and reject plans: a second person decides on evidence that cannot change afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from planner.services.base.states import lock_plan, move_plan
 from planner.services.gate.preload import Preloaded, with_preloaded
 from planner.services.reviews.evidence_changes import current_evaluation
 
-# One that ran out is closed when its giver approves anew: later than its time, and no withdrawal.
+# An expired approval is closed when its approver approves again, after its expiry; this is no withdrawal.
 _EXPIRED = Q(withdrawn_at=None) | Q(withdrawn_at__gte=F("expires_at"))
 
 
@@ -28,7 +28,7 @@ def _decide(plan: Plan, evaluation: GateEvaluation, acting_user: User, decision:
     approves = decision == Approval.Decision.APPROVE
     now = timezone.now()
     mine = plan.approvals.filter(approver=acting_user, evidence_digest=evaluation.evidence_digest, decision=decision)
-    # One that has run out makes room for a new one.
+    # An expired approval makes room for a new one.
     mine.filter(withdrawn_at=None, expires_at__lte=now).update(withdrawn_at=now, withdrawn_reason="it had run out")
     try:
         with transaction.atomic():
@@ -45,11 +45,11 @@ def _decide(plan: Plan, evaluation: GateEvaluation, acting_user: User, decision:
                 expires_at=now + dt.timedelta(days=plan.fleet.approval_days) if approves else None,
             )
     except IntegrityError as error:
-        raise Conflict("you have decided on this evaluation already", code="decided") from error
+        raise Conflict("you have already decided on this evaluation", code="decided") from error
 
 
 def _shared_email(approver: User, plan: Plan) -> str:
-    """The address that the approver has in common with the author or submitter: perhaps one person, two accounts."""
+    """Return the e-mail address that the approver shares with the author or submitter (maybe one person)."""
     own = approver.email.strip()
     others = (plan.author, plan.submitted_by)
     same = any(own.lower() == other.email.strip().lower() for other in others if other is not None)
@@ -64,9 +64,9 @@ def approve_plan(
     comment: str = "",
     expected_version: int | None = None,
 ) -> Approval:
-    """Approve on the evidence that was shown (`evidence_digest`). Never the author or submitter, admin or not.
+    """Approve a plan on the evidence that was shown (`evidence_digest`); never by its author or submitter.
 
-    The plan is approved when the fleet's quorum of different people is reached.
+    The plan becomes approved when the fleet's required number of different people have approved it.
     """
     rights.require(acting_user, rights.APPROVE, plan.fleet)
     return with_preloaded(
@@ -90,9 +90,7 @@ def _approve(
         raise NotAllowed("The author and the submitter cannot approve; a second person must.", code="second-person")
     evaluation = current_evaluation(plan, stored)
     if evidence_digest != evaluation.evidence_digest:
-        raise StaleVersion(
-            "The evidence was judged again since you read it; look at it once more.", code="evidence-stale"
-        )
+        raise StaleVersion("The evidence was judged again since you read it; review it again.", code="evidence-stale")
     approval = _decide(plan, evaluation, acting_user, Approval.Decision.APPROVE, comment)
     approvals = count_approvals(plan, evaluation)
     if approvals >= plan.fleet.min_approvals:
@@ -118,10 +116,10 @@ def _approve(
 
 @transaction.atomic
 def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version: int | None = None) -> Approval:
-    """Reject a plan in review; the reason is required, for the author reads it."""
+    """Reject a plan in review; a reason for the author is required."""
     rights.require(acting_user, rights.APPROVE, plan.fleet)
     if not comment.strip():
-        raise Invalid("say why, so that the author can mend it", field="comment")
+        raise Invalid("say why, so that the author can correct the plan", field="comment")
     plan = lock_plan(plan.pk, expected_version)
     if plan.state != Plan.State.IN_REVIEW:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not in review")
@@ -141,10 +139,9 @@ def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version
 
 
 def approvals_in_force(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
-    """Approvals that count: of this very evidence, neither withdrawn nor expired, by others who may still approve.
+    """Return the approvals that count: of this evidence, neither withdrawn nor expired, by people who may approve.
 
-    Whoever has become the submitter since does not count: a second person is somebody else. Nor does who lost the
-    right, or whose account was switched off.
+    An approval does not count if its approver became the submitter, lost the right, or has a disabled account.
     """
     return _in_force(plan, evidence_digest).filter(approver__in=approvers_of(plan.fleet_id))
 
@@ -155,14 +152,14 @@ def _in_force(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
 
 
 def count_approvals(plan: Plan, evaluation: GateEvaluation) -> int:
-    """Different people who approved this very evidence, however often it was judged."""
+    """Count the different people who approved this evidence, however often it was judged."""
     return approvals_in_force(plan, evaluation.evidence_digest).count()  # by constraint one a person
 
 
 def quorum_lost(plan: Plan, evaluation: GateEvaluation) -> Conflict | None:
-    """Why an approved plan has not the approvals that it needs any more; None while it has them.
+    """Return why an approved plan lacks approvals that it needs; None while it has them.
 
-    The quorum is the fleet's of this moment, whatever it was when people voted.
+    The required number is the fleet's present policy, not the policy at the time of the approvals.
     """
     have, need = count_approvals(plan, evaluation), plan.fleet.min_approvals
     if have >= need:
@@ -170,10 +167,10 @@ def quorum_lost(plan: Plan, evaluation: GateEvaluation) -> Conflict | None:
     counted = approvals_in_force(plan, evaluation.evidence_digest)
     given = plan.approvals.filter(decision=Approval.Decision.APPROVE, evidence_digest=evaluation.evidence_digest)
     given = given.exclude(approver__in=counted.values("approver")).select_related("approver")
-    again = f"{have} of {need} stand; submit the plan for review again"
+    again = f"{have} of {need} approvals remain; submit the plan for review again"
     lost = _in_force(plan, evaluation.evidence_digest).exclude(pk__in=counted.values("pk")).select_related("approver")
     if names := ", ".join(sorted(str(approval.approver) for approval in lost)):
-        text = f"{names} approved and may not approve on this fleet any more: {again}"
+        text = f"{names} approved and may no longer approve on this fleet: {again}"
         return Conflict(text, code="approver-lost-right")
     if expired := given.filter(_EXPIRED, expires_at__lte=timezone.now()).order_by("-expires_at").first():
         assert expired.expires_at is not None  # filtered by it
@@ -190,18 +187,18 @@ def quorum_lost(plan: Plan, evaluation: GateEvaluation) -> Conflict | None:
 
 @transaction.atomic
 def withdraw_approval(*, acting_user: User, approval: Approval, reason: str = "") -> Approval:
-    """Take one's own approval back. It counts no longer; a plan that lacks one cannot be deployed or taken further.
+    """Withdraw one's own approval. A plan that then lacks approvals cannot be deployed or advanced.
 
-    What carries traffic stays there: to take it off is to abort or to fall back.
+    A plan that carries traffic keeps its traffic; abort the rollout or fall back to remove it.
     """
     plan = lock_plan(approval.plan_id)
     approval = lock(Approval, approval.pk)
     if approval.approver_id != acting_user.pk:
-        raise NotAllowed("Only who gave an approval can withdraw it; reject the plan instead.", code="not-yours")
+        raise NotAllowed("Only the approver can withdraw an approval; reject the plan instead.", code="not-yours")
     if approval.decision != Approval.Decision.APPROVE:
         raise Conflict("a rejection is final: order a plan with the same inputs instead")
     if approval.withdrawn_at is not None:
-        raise Conflict("this approval is withdrawn already", code="withdrawn")
+        raise Conflict("this approval is already withdrawn", code="withdrawn")
     approval.withdrawn_at, approval.withdrawn_reason = timezone.now(), reason
     approval.save(update_fields=["withdrawn_at", "withdrawn_reason"])
     plan.bump()
@@ -223,18 +220,18 @@ def withdraw_approval(*, acting_user: User, approval: Approval, reason: str = ""
 
 
 def require_approved(plan: Plan, stored: Preloaded) -> GateEvaluation:
-    """The evaluation under which a plan is approved, checked again for a deploy, under the locks.
+    """Return the evaluation under which a plan is approved, checked again for a deploy, under the locks.
 
-    `stored` was read before them (`stored.after_reading`).
+    `stored` was read before the locks were taken (`preload.with_preloaded`).
 
     Raises
     ------
     Conflict
-        When the plan is not approved, or what was approved is not what is true now.
+        If the plan is not approved, or the approved evidence is no longer current.
     """
     if plan.state != Plan.State.APPROVED:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not approved", code="not-approved")
-    # What cannot be read from storage now must not reach the routers.
+    # A table that cannot be read from storage must not reach the routers.
     stored.require_table(plan)
     evaluation = current_evaluation(plan, stored)
     if (lost := quorum_lost(plan, evaluation)) is not None:

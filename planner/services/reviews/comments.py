@@ -1,4 +1,4 @@
-"""What people say about a plan."""
+"""Comments on plans."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MAX_COMMENT_CHARS = 4_000
 
 @transaction.atomic
 def comment_plan(*, acting_user: User, plan: Plan, text: str) -> PlanComment:
-    """Say something about a plan, in any of its states; kept for ever, with the evidence that there was then."""
+    """Comment on a plan in any state; the comment is never deleted and keeps the digest of the evidence of its time."""
     if not rights.sees(acting_user, plan.fleet):
         raise NotAllowed(f"{acting_user.get_username()} does not see {plan.fleet}.")
     text = text.strip()
     if not text:
-        raise Invalid("a comment says something", field="text")
+        raise Invalid("enter a comment", field="text")
     if len(text) > MAX_COMMENT_CHARS:
-        raise Invalid(f"{MAX_COMMENT_CHARS:,} characters at most", field="text")
+        raise Invalid(f"enter at most {MAX_COMMENT_CHARS:,} characters", field="text")
     digest = plan.gate_evaluations.order_by("-id").values_list("evidence_digest", flat=True).first() or ""
     row = PlanComment.objects.create(plan=plan, author=acting_user, text=text, evidence_digest=digest)
     record_event(

@@ -11,7 +11,7 @@ from planner.services.gate import evaluations
 from planner.services.gate.evidence import collect_evidence
 from planner.services.gate.preload import Preloaded
 
-# Parts of the evidence as people call them.
+# Words for the parts of the evidence.
 _WORDS = {
     "destinations_up": "the destinations that are up",
     "capacity_up": "the speeds of the destinations",
@@ -23,15 +23,15 @@ _WORDS = {
     "replay": "the replay",
     "what_ifs": "the what-if replays",
     "envelope": "the validated range",
-    "blast_radius": "what it would touch",
+    "blast_radius": "the blast radius",
     "waivers": "the waivers in force",
 }
-# Parts that follow from others: named alone they would say little, and beside them nothing new.
+# Parts that depend on other parts; they are not listed beside those.
 _FOLLOWS = {"blast_radius": ("incumbent",), "envelope": ("policy", "replay"), "incumbent": ("replan",)}
 
 
 def changed_since(plan: Plan, evaluation: GateEvaluation) -> list[str]:
-    """What is not any more as it was judged, in words; empty while the evidence is still true."""
+    """Return the parts of the evidence that changed since the evaluation, in words; empty while it is current."""
     return _changed(collect_evidence(plan).document, evaluation)
 
 
@@ -39,21 +39,21 @@ def _changed(evidence: JsonObject, evaluation: GateEvaluation) -> list[str]:
     if digest(evidence) == evaluation.evidence_digest:
         return []
     if evaluation.evidence.get("format") != evidence["format"]:
-        return ["what the console looks at"]
+        return ["the list of evidence that the console collects"]
     then = evaluation.evidence
     names = {k for k in {*evidence, *then} if evidence.get(k) != then.get(k)}
     if "incumbent" in names and _without_incumbent(evidence) == _without_incumbent(then):
-        names.discard("replay")  # the replay is the same; who is live beside it is not
-    told = [name for name in sorted(names) if not names.intersection(_FOLLOWS.get(name, ()))]
-    return [_told(name, evidence, then) for name in told]
+        names.discard("replay")  # the replay is the same; only the live plan beside it changed
+    changed_parts = [name for name in sorted(names) if not names.intersection(_FOLLOWS.get(name, ()))]
+    return [_words_of(name, evidence, then) for name in changed_parts]
 
 
 def _without_incumbent(evidence: JsonObject) -> JsonObject:
     return {**(evidence.get("replay") or {}), "incumbent": None}
 
 
-def _told(name: str, now: JsonObject, then: JsonObject) -> str:
-    """A part of the evidence in words; of the policy which values, so that nobody has to look for them."""
+def _words_of(name: str, now: JsonObject, then: JsonObject) -> str:
+    """Name a part of the evidence in words; for the policy also the values that changed."""
     words = _WORDS.get(name, name)
     if name != "policy" or not then.get(name):
         return words
@@ -63,31 +63,31 @@ def _told(name: str, now: JsonObject, then: JsonObject) -> str:
 
 
 def current_evaluation(plan: Plan, stored: Preloaded) -> GateEvaluation:
-    """The latest evaluation, when it passed and its evidence is what would be collected and judged now.
+    """Return the latest evaluation if it passed and its evidence is still current.
 
-    `stored` was read before the plan was locked (`stored.after_reading`).
+    `stored` was read before the plan was locked (`preload.with_preloaded`).
 
     Raises
     ------
     Conflict
-        Saying what is missing, did not pass, or changed since.
+        If the evaluation is missing, did not pass, or is stale; the message says which.
     """
     evaluation = plan.gate_evaluations.order_by("-id").first()
     if evaluation is None:
-        raise Conflict("the checklist was not evaluated yet; replay the plan first", code="gate-missing")
+        raise Conflict("the checklist is not evaluated yet; replay the plan first", code="gate-missing")
     if not evaluation.passed:
         open_items = [str(item) for item in evaluation.items.exclude(verdict=checklist.PASS).filter(waived=False)]
         raise Conflict(f"the checklist does not pass: {'; '.join(open_items)}", code="gate-not-passed")
     evidence = collect_evidence(plan, stored)
     if evaluation.evidence.get("format") != evidence.format:
         raise Conflict(
-            "the checklist was evaluated by an older version of the console, which looked at less; somebody who may "
-            "plan has to evaluate it again",
+            "the checklist was evaluated by an older version of the console with fewer checks; a planner "
+            "must evaluate it again",
             code="evidence-stale",
         )
     if changed := _changed(evidence.document, evaluation):
         raise Conflict(
-            f"the evidence changed since it was judged ({', '.join(changed)}); somebody who may plan has to evaluate "
+            f"the evidence changed since it was judged ({', '.join(changed)}); a planner must evaluate "
             "the checklist again",
             code="evidence-stale",
         )

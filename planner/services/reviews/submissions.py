@@ -1,4 +1,4 @@
-"""Submitting a plan for review, withdrawing it and archiving it."""
+"""Submit a plan for review, withdraw it, archive it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from planner.services.reviews.evidence_changes import current_evaluation
 
 
 def submit_plan(*, acting_user: User, plan: Plan, expected_version: int | None = None) -> Plan:
-    """Ask for a decision. Only a plan whose latest evaluation passed, on evidence still true, can be submitted.
+    """Submit a plan for review. Its latest evaluation must have passed on evidence that is still current.
 
-    An approved plan is submitted again when its approvals are for other evidence than what is true now.
+    An approved plan can be submitted again when its approvals are for stale evidence.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     return with_preloaded(plan.pk, lambda stored: _submit(acting_user, plan, expected_version, stored))
@@ -30,10 +30,10 @@ def _submit(acting_user: User, plan: Plan, expected_version: int | None, stored:
     rights.require_now(acting_user, rights.PLAN, plan.fleet)
     evaluation = current_evaluation(plan, stored)
     if plan.state == Plan.State.APPROVED and count_approvals(plan, evaluation) >= plan.fleet.min_approvals:
-        raise Conflict(f"{plan} is approved on this very evidence already")
+        raise Conflict(f"{plan} is already approved on this evidence")
     if acting_user.get_username() in {waiver.granted_by for waiver in waivers_in_force(plan)}:
         raise NotAllowed(
-            "You granted a waiver of this plan; somebody else must submit it, for you are its second person.",
+            "You granted a waiver of this plan; another user must submit it, because you are its second person.",
             code="second-person",
         )
     plan.submitted_by = acting_user
@@ -44,7 +44,7 @@ def _submit(acting_user: User, plan: Plan, expected_version: int | None, stored:
 
 @transaction.atomic
 def withdraw_plan(*, acting_user: User, plan: Plan, expected_version: int | None = None) -> Plan:
-    """Take a plan back from review."""
+    """Withdraw a plan from review."""
     rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = lock_plan(plan.pk, expected_version)
     if plan.state != Plan.State.IN_REVIEW:
@@ -56,16 +56,16 @@ def withdraw_plan(*, acting_user: User, plan: Plan, expected_version: int | None
 
 @transaction.atomic
 def retire_plan(*, acting_user: User, plan: Plan, reason: str = "", expected_version: int | None = None) -> Plan:
-    """Put a plan away for good: an approved one is retired, one that never got that far is cancelled."""
+    """Archive a plan: an approved plan is retired, a plan that was never approved is cancelled."""
     rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = lock_plan(plan.pk, expected_version)
     if plan.kind == Plan.Kind.FLAT:
-        raise Conflict("Flat-LB is never put away: it is what a fleet falls back to")
+        raise Conflict("Flat-LB cannot be archived: fleets fall back to it")
     if plan.rollouts.filter(state__in=Rollout.LIVE).exists():
         raise Conflict(f"{plan} carries traffic; fall back or replace it first", code="live")
     if (ahead := plan.rollouts.filter(state=Rollout.State.SCHEDULED).first()) is not None:
         at = f"{ahead.scheduled_for:%Y-%m-%d %H:%M} UTC"
-        raise Conflict(f"the canary of {plan} is scheduled for {at}; call that off first", code="scheduled")
+        raise Conflict(f"the canary of {plan} is scheduled for {at}; cancel the schedule first", code="scheduled")
     if plan.state not in Plan.ARCHIVABLE:
         raise Conflict(f"{plan} is {plan.get_state_display()}; cancel its job or withdraw it first")
     move_plan(plan, Plan.State.RETIRED if plan.state == Plan.State.APPROVED else Plan.State.CANCELLED)

@@ -105,7 +105,7 @@ def test_rejecting_needs_a_reason(sign_in, cast: Cast, replayed: Plan) -> None:
     submit_plan(acting_user=cast.ada, plan=replayed)
     grace = sign_in(cast.grace)
     page = send(grace, "plan-reject", replayed, comment=" ")
-    assert texts(page) == ["Comment: say why, so that the author can mend it"]
+    assert texts(page) == ["Comment: say why, so that the author can correct the plan"]
     page = send(grace, "plan-reject", replayed, comment="q_cap is from the wrong engine")
     assert texts(page) == ["Plan 1 is rejected."]
     assert "q_cap is from the wrong engine" in page.content.decode()

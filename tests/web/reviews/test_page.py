@@ -84,7 +84,7 @@ def test_an_approver_withdraws_by_form_and_the_plan_says_why_it_cannot_be_deploy
     assert "Withdraw my approval" not in page_of(sign_in(cast.hopper), plan)
     body = send(grace, "approval-withdraw", plan, approval.pk, reason="too early").content.decode()
     assert "is withdrawn; it counts no longer" in body
-    assert "It cannot be deployed: grace withdrew the approval (too early): 0 of 1 stand" in body
+    assert "It cannot be deployed: grace withdrew the approval (too early): 0 of 1 approvals remain" in body
     assert "0 of 1 approval stand" in body
 
 
@@ -144,7 +144,7 @@ def test_evidence_of_older_formats_and_of_no_replay_is_shown_too(sign_in, cast: 
     page = evidence_of(sign_in(cast.vera), plan, row)
     assert page.status_code == 200
     body = page.content.decode()
-    assert "what the console looks at changed since" in body
+    assert "the list of evidence that the console collects changed since" in body
     assert "The stored values do not have this digest" in body
 
 
