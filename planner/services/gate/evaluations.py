@@ -1,4 +1,4 @@
-"""Judging a plan by the checklist, and keeping what was judged."""
+"""Judge a plan by the checklist, and store the evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from planner.services.gate.preload import Preloaded, read_table, with_preloaded
 
 
 def live_of(plan: Plan, stored: Preloaded | None = None) -> Live:
-    """What is true of the plan at this moment and is no part of its evidence; `stored` as in `collect_evidence`."""
+    """Return the present facts that are not part of the plan's evidence; `stored` as in `collect_evidence`."""
     return Live(
         now=timezone.now(),
         table_readable=(stored or read_table(plan)).readable(plan),
@@ -30,24 +30,24 @@ def live_of(plan: Plan, stored: Preloaded | None = None) -> Live:
 
 
 def judge(plan: Plan, evidence: Evidence, stored: Preloaded | None = None) -> list[JudgedItem]:
-    """The six items, in order, as they are judged at this moment; `stored` as in `collect_evidence`."""
+    """Judge the six items now and return them in order; `stored` as in `collect_evidence`."""
     return checklist.judge(evidence, live_of(plan, stored))
 
 
 def evaluate_gate(*, acting_user: User, plan: Plan) -> GateEvaluation:
-    """Judge the plan now, because somebody with the right to plan asks for it."""
+    """Judge the plan now at the request of a user with the right to plan."""
     rights.require(acting_user, rights.PLAN, plan.fleet)
     return with_preloaded(plan.pk, lambda stored: judge_plan(acting_user=acting_user, plan=plan, stored=stored))
 
 
 @transaction.atomic
 def judge_plan(*, acting_user: User | None, plan: Plan, stored: Preloaded) -> GateEvaluation:
-    """Judge the plan now and store evidence, verdicts and digest. Older evaluations stay as they are.
+    """Judge the plan now; store evidence, verdicts and digest. Older evaluations do not change.
 
     Raises
     ------
-    stored.Unread
-        When `stored` is not of what is live now.
+    preload.NotPreloaded
+        If `stored` is not of the plan that is live now.
     """
     plan = lock_plan(plan.pk)
     evidence = collect_evidence(plan, stored)

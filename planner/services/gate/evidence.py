@@ -1,4 +1,4 @@
-"""The evidence of a plan: every plain value that its checklist rests on, with one digest for equal facts."""
+"""The evidence of a plan: every value that its checklist uses, with one digest for equal evidence."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from planner.selectors.rollouts.incumbents import incumbent_of, why_apart
 from planner.services.fleets.policy import policy_of
 from planner.services.gate.preload import Preloaded, held_against, read
 
-# Raise it when evidence gains or changes a field: what was judged before is then judged again, and told so.
+# Increase it when evidence gains or changes a field: older evaluations become stale.
 FORMAT = "cacheroute.evidence/4"
-# Options of a replay that decide what its figures are. Replays that are older than an option have none.
+# Replay options that determine its figures. Older replays lack newer options.
 MADE_WITH = (
     "requests",
     "warmup",
@@ -50,22 +50,22 @@ MADE_WITH = (
     "also",
     "synthetic_trace",
 )
-# How another plan of the fleet is labelled in a replay, before its number.
+# Label of another plan of the fleet in a replay; its number follows.
 _OTHER = f"{CANDIDATE}@"
 
 
 def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> Evidence:
-    """All that the verdict rests on, as plain values: the same facts always give the same digest.
+    """Return all evidence of the verdict as plain values: equal evidence has an equal digest.
 
-    What changes by itself every minute (telemetry, the monitor) is none of it: `gates.live_of` looks at that. Under a
-    lock `stored` is what was read before it; without one, files are read.
+    Values that change every minute (telemetry, the monitor) are not evidence; `evaluations.live_of` reads them. Under a
+    lock, `stored` is the result of reading storage before the lock; without it, this function reads files.
     """
     fleet = Fleet.objects.select_related("serving_profile").get(pk=plan.fleet_id)
     workload, calibration = plan.workload, plan.calibration
     if workload is None or calibration is None or plan.table is None:
         raise Conflict(f"{plan} is {plan.get_state_display()}: there is no table to judge")
     finished = plan.replays.filter(state=Replay.State.SUCCEEDED).order_by("-id")
-    # Faults, plan switches and other rules are another kind of evidence: they tell nothing of the plan as it is.
+    # Faults, plan switches and changed parameters are no evidence of the plan itself.
     replay = finished.filter(what_if=False).select_related("workload__rates").first()
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index").values_list("index", "weight"))
     summary, incumbent, policy = plan.summary, incumbent_of(plan), policy_of(fleet)
@@ -88,7 +88,7 @@ def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> Evidence:
             "slots_per_destination": plan.parameters["slots_per_destination"],
             "slots": plan.parameters["slots"],
             **{k: summary[k] for k in ("keys", "admitted", "slots_used", "imbalance", "cannot_fit", "admitted_share")},
-            # Plans that were built before these were known have none.
+            # None for plans of releases that did not record them.
             **{k: summary.get(k) for k in ("most_held", "peak_use", "worst_loss", "admission")},
         },
         "replan": replan and replan.to_json(),
@@ -115,7 +115,7 @@ def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> Evidence:
             "recorded_at": calibration.created_at.isoformat(),
         },
         "replay": _replay(replay, incumbent),
-        # Only where there is nothing else: what was judged on an ordinary replay stays as it was judged.
+        # Only without an ordinary replay, so that evaluations of ordinary replays do not change.
         **({"what_ifs": [_what_if(row) for row in finished]} if replay is None and finished else {}),
         "envelope": envelope and envelope.to_json(),
         "fallback": {"ready": fleet.plans.filter(kind=Plan.Kind.FLAT, state=Plan.State.APPROVED).exists()},
@@ -126,7 +126,7 @@ def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> Evidence:
             "replay": replay.fingerprint if replay else "",
         },
         "distribution": _distribution(fleet, workload, calibration, replay).to_json(),
-        # None where a table or the rates cannot be read, which a check says.
+        # None if a table or the rates cannot be read; a check reports it.
         "blast_radius": radius and radius.to_json(),
         "waivers": [waiver.to_json() for waiver in waivers_in_force(plan)],
     }
@@ -134,7 +134,7 @@ def collect_evidence(plan: Plan, stored: Preloaded | None = None) -> Evidence:
 
 
 def as_stored(value: Any) -> Any:
-    """The value as the database gives it back: it keeps no minus zero, and the digest must be that of what is kept."""
+    """Return the value as the database returns it (no minus zero), so that the digest matches the stored value."""
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, dict):
@@ -143,13 +143,13 @@ def as_stored(value: Any) -> Any:
 
 
 def waivers_in_force(plan: Plan) -> list[WaiverEvidence]:
-    """Waivers that were granted, not revoked, and have not run out: when one of them ends the digest changes."""
+    """Return the waivers that are granted, not revoked and not expired; the digest changes when one ends."""
     rows = plan.waivers.filter(granted_at__isnull=False, ended_at=None, expires_at__gt=timezone.now())
     return [_waiver(row) for row in rows.select_related("requested_by", "granted_by").order_by("id")]
 
 
 def _waiver(row: Waiver) -> WaiverEvidence:
-    # A constraint: a grant is whole.
+    # A database constraint: a granted waiver has all fields.
     assert row.granted_by is not None
     assert row.granted_at is not None
     return WaiverEvidence(
@@ -165,7 +165,7 @@ def _waiver(row: Waiver) -> WaiverEvidence:
 
 
 def _replan(plan: Plan, incumbent: Plan | None) -> ReplanEvidence | None:
-    """What a replan keeps and moves; and whether what it keeps warm is what serves, or served until it took over."""
+    """Return what a replan keeps and moves, and whether its source plan is live or was live until it took over."""
     if plan.incumbent is None or plan.incumbent.table is None:
         return None
     return ReplanEvidence(
@@ -177,7 +177,7 @@ def _replan(plan: Plan, incumbent: Plan | None) -> ReplanEvidence | None:
 
 
 def _incumbent(plan: Plan, incumbent: Plan | None) -> IncumbentEvidence | None:
-    """The plan that is live, where it is not Flat-LB; `apart` says why it cannot be replayed beside this one."""
+    """Return the live plan if it is not Flat-LB; `apart` says why it cannot be replayed beside this plan."""
     if incumbent is None or incumbent.table is None:
         return None
     return IncumbentEvidence(
@@ -190,7 +190,7 @@ def _what_if(replay: Replay) -> JsonObject:
 
 
 def _replay(replay: Replay | None, incumbent: Plan | None) -> JsonObject | None:
-    """The replay as its columns have it: figures of an older replay keep the entries that they were stored with."""
+    """Return the replay as evidence; figures of an older replay keep their stored entries."""
     if replay is None:
         return None
     verdict = replay.verdict
@@ -202,12 +202,12 @@ def _replay(replay: Replay | None, incumbent: Plan | None) -> JsonObject | None:
         "seeds": replay.seeds,
         "arrivals": replay.arrivals,
         "slo_p99_s": replay.slo_p99_s,
-        # How it was made: who approves is shown the same.
+        # How the requests were made, for the approver.
         **{name: replay.parameters.get(name) for name in MADE_WITH},
         "runs": _runs(replay),
         "refined_loads": replay.refined_loads,
         "figures_digest": replay.figures_digest,
-        # What the smallest cell served after the warm-up, not what was asked for: a trace may be shorter.
+        # Measured requests of the smallest cell, not the ordered number: a trace may be shorter.
         "measured_requests": min(
             row["requests"] for policy in (CANDIDATE, BASELINE) for row in verdict["policies"][policy]["loads"]
         ),
@@ -221,7 +221,7 @@ def _replay(replay: Replay | None, incumbent: Plan | None) -> JsonObject | None:
 
 
 def _beside(replay: Replay, incumbent: Plan | None) -> JsonObject | None:
-    """Figures of the plan that is live, where this very table of it was replayed beside the candidate."""
+    """Return the figures of the live plan, if its present table was replayed beside the candidate."""
     if incumbent is None or incumbent.table is None:
         return None
     label = f"{_OTHER}{incumbent.number}"
@@ -233,9 +233,9 @@ def _beside(replay: Replay, incumbent: Plan | None) -> JsonObject | None:
 
 
 def _runs(replay: Replay) -> int | None:
-    """Runs of gaps that do not overlap, where a bootstrap was given the length of its runs.
+    """Return the number of non-overlapping runs of gaps, if a bootstrap has a given run length.
 
-    By default a run is the cube root of the gaps long, so that more requests always give more runs.
+    By default the run length is the cube root of the number of gaps, so more requests always give more runs.
     """
     length = replay.parameters.get("run_length")
     if not length:
@@ -247,23 +247,22 @@ def _runs(replay: Replay) -> int | None:
 
 
 def _earlier(replay: Replay) -> int:
-    """Earlier replays of the plan of which somebody may have seen figures, however they ended."""
+    """Count the plan's earlier replays with figures that a user may have seen, in any final state."""
     seen = ReplayCell.objects.filter(replay=OuterRef("pk"), state=ReplayCell.State.SUCCEEDED)
     return replay.plan.replays.filter(Exists(seen), what_if=False, pk__lt=replay.pk).count()
 
 
 def _envelope(replay: Replay | None, policy: JsonObject, summary: JsonObject) -> Envelope | None:
-    """The range that the replay validated; outside it the fleet falls back (paper, section 5.7, item 5).
+    """Return the validated range of the replay; outside it the fleet falls back (paper, section 5.7, item 5).
 
-    ``max_imbalance`` is the highest max/mean of requests that was replayed within the range, planned for the loss of
-    one destination, or allowed by the policy, whichever is more: all of them were looked at. ``max_error_rate`` is
-    the policy's.
+    ``max_imbalance`` is the largest of: max/mean of requests replayed within the range, planned after the loss of one
+    destination, and allowed by the policy. ``max_error_rate`` is the policy's.
     """
     if replay is None:
         return None
     met: list[LoadFigures] = []
     for row in PolicyFigures.from_json(replay.verdict["policies"][CANDIDATE]).loads:
-        # As capacity is read: a load counts only while every lower one meets the SLO too.
+        # As for capacity: a load counts only if every lower load also meets the SLO.
         if row.p99_s.mean > replay.slo_p99_s:
             break
         met.append(row)
@@ -282,8 +281,8 @@ def _envelope(replay: Replay | None, policy: JsonObject, summary: JsonObject) ->
 
 
 def _distribution(fleet: Fleet, workload: Workload, calibration: Calibration, replay: Replay | None) -> Distribution:
-    """Digests of the rates, and where others have another shape: those calibrated with, and those measured since."""
-    # Only a simulated calibration knows its workload; a sweep of a real destination was made with traffic.
+    """Return digests of the rates, and of rates with another shape: those of the calibration, and newer ones."""
+    # Only a simulated calibration has a workload; a sweep of a real destination used traffic.
     made_with = calibration.parameters.get("workload")
     others = fleet.workloads.exclude(pk=workload.pk).defer("notices")
     calibrated = others.filter(pk=made_with).first() if made_with not in (None, workload.pk) else None
@@ -293,7 +292,7 @@ def _distribution(fleet: Fleet, workload: Workload, calibration: Calibration, re
         plan=workload.rates.digest,
         replay=replay.workload.rates.digest if replay else "",
         calibration=_other_shape(workload, calibrated),
-        # Only rates of another shape are named: measuring the same rates again changes nothing.
+        # Only rates of another shape count: measuring the same rates again changes nothing.
         newer=_other_shape(workload, newest),
     )
 

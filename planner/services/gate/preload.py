@@ -1,8 +1,8 @@
-"""What transitions need of files, read before they take a lock.
+"""Read the files that transitions need before they take a lock.
 
-Falling back takes the fleet's lock and must never wait for object storage. So nothing is read under a lock: a table is
-verified and the blast radius computed first, by the digests of what is content-addressed, and under the lock only
-database values are compared with them. Where those name other tables meanwhile, it is read and tried again.
+Falling back takes the fleet's lock and must not wait for object storage, so no file is read under a lock. The table is
+verified and the blast radius computed first. Under the lock only database values (digests) are compared. If they name
+other tables by then, everything is read and tried again.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from planner.selectors.rollouts.incumbents import incumbent_of
 
 T = TypeVar("T")
 TRIES = 4
-# Ids of the plan and its table, of the plan that it is held against and its table: none of them ever changes.
+# Ids of the plan and its table, and of the plan it is compared with and its table; none of them changes.
 _Pair = tuple[int, int | None, int, int | None]
 
 
 class NotPreloaded(Exception):
-    """Something is asked for under a lock that was not read before it."""
+    """A value was requested under a lock that was not read before it."""
 
 
 @dataclass(frozen=True)
 class Preloaded:
-    """What was read: of each table why it cannot be (empty when it can), and of each pair of plans what moves."""
+    """The values read: for each table why it is unreadable (empty if readable), for each pair of plans the moves."""
 
     tables: dict[int, str] = field(default_factory=dict)
     radii: dict[_Pair, BlastRadius | None] = field(default_factory=dict)
 
     def require_table(self, plan: Plan) -> None:
-        """Raise ArtifactLost when the table of the plan could not be read, Unread when nobody tried."""
+        """Raise ArtifactLost if the table of the plan is unreadable, NotPreloaded if it was not read."""
         if self._lost(plan):
             raise ArtifactLost(self._lost(plan))
 
     def readable(self, plan: Plan) -> bool:
-        """Whether the plan has a table and it could be read."""
+        """Whether the plan has a table that could be read."""
         return plan.table_id is not None and not self._lost(plan)
 
     def radius(self, plan: Plan, against: Plan) -> BlastRadius | None:
-        """What bringing the plan to traffic would touch; None where a table or the rates could not be read."""
+        """Return the blast radius of the plan; None if a table or the rates could not be read."""
         try:
             return self.radii[_pair(plan, against)]
         except KeyError:
@@ -66,12 +66,12 @@ def _pair(plan: Plan, against: Plan) -> _Pair:
 
 
 def held_against(plan: Plan) -> Plan:
-    """The plan that is live in the place of this one: its incumbent, or Flat-LB."""
+    """Return the live plan that this plan replaces: its incumbent, or Flat-LB."""
     return incumbent_of(plan) or Plan.objects.get(fleet=plan.fleet_id, kind=Plan.Kind.FLAT)
 
 
 def read(plan: Plan) -> Preloaded:
-    """Read what a transition of the plan needs: as slow as storage is, and never to be called with a row locked."""
+    """Read what a transition of the plan needs. Slow (reads storage): do not call it with a row locked."""
     if plan.table is None:
         return Preloaded()
     try:
@@ -88,7 +88,7 @@ def read(plan: Plan) -> Preloaded:
 
 
 def read_table(plan: Plan) -> Preloaded:
-    """Verify the table of the plan alone; as `read`."""
+    """Verify only the table of the plan; as `read`."""
     if plan.table is None:
         return Preloaded()
     try:
@@ -99,12 +99,12 @@ def read_table(plan: Plan) -> Preloaded:
 
 
 def with_preloaded(plan_id: int, work: Callable[[Preloaded], T], *, reader: Callable[[Plan], Preloaded] = read) -> T:
-    """Read what a plan needs, then do the work in one transaction; both again when something else went live meanwhile.
+    """Read what a plan needs, then run the work in one transaction; repeat both if another plan went live meanwhile.
 
     Raises
     ------
     Busy
-        When it changes faster than it can be read.
+        If the live plan changes faster than it can be read.
     """
     for _ in range(TRIES):
         stored = reader(Plan.objects.select_related("table", "workload__rates").get(pk=plan_id))
@@ -113,4 +113,4 @@ def with_preloaded(plan_id: int, work: Callable[[Preloaded], T], *, reader: Call
                 return work(stored)
         except NotPreloaded:
             continue
-    raise Busy("what is live on this fleet changes faster than it can be looked at: try again")
+    raise Busy("the live plan of this fleet changed during the request; try again")

@@ -1,4 +1,4 @@
-"""Cancelling a job together with the plan or replay that it makes."""
+"""Cancel a job together with the plan or replay that it makes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from planner.services.jobs import kinds
 
 @transaction.atomic
 def cancel_job(*, acting_user: User, job: Job) -> Job:
-    """Cancel a job and what it was making; a worker that runs it drops its result."""
+    """Cancel a job and its plan or replay; a worker that runs it drops its result."""
     rights.require(acting_user, rights.PLAN, job.fleet)
     kind = kinds.find(job.kind)
-    # The subject is locked before the job everywhere, so that two services never wait for each other.
+    # The subject is locked before the job everywhere, so that two services never deadlock.
     if kind is not None and kind.lock is not None and job.subject_id is not None:
         kind.lock(job.subject_id)
     job = Job.objects.select_for_update(no_key=True).get(pk=job.pk)
     if not job.is_open:
-        raise Conflict(f"{job} is {job.get_state_display()} already")
+        raise Conflict(f"{job} is already {job.get_state_display()}")
     before = {"state": job.state}
     job.state = Job.State.CANCELLED
     job.cancel_requested_at = job.finished_at = timezone.now()

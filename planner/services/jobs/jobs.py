@@ -1,10 +1,10 @@
-"""Job rows: filing, claiming, progress, cancelling, and the sweep that picks up what was lost.
+"""Job rows: create, claim, report progress, finish.
 
-1. A service files a job in its own transaction; after the commit a message tells the workers to look.
+1. A service files a job in its own transaction; after the commit a message asks the workers to read the row.
 2. A worker claims it: it takes the advisory lock of the row and moves queued -> running, or takes over a
-   running row whose lock was free (its worker died). `attempt` grows with every claim.
-3. It records the outcome only while the row is still running with the attempt that it claimed.
-4. The sweep sends messages again for rows that nobody looks after: the broker was down, or a worker died.
+   running row whose lock is free (its worker died). `attempt` grows with every claim.
+3. It records the outcome only while the row is running with the attempt that it claimed.
+4. The sweep sends messages again for rows that no worker handles: the broker was down, or a worker died.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from planner.services.base import locking
 from planner.services.jobs import kinds, queue
 
 log = structlog.get_logger(__name__)
-# A build whose worker died this often is what kills workers.
+# A job whose worker died this often is not tried again: it probably kills its workers.
 MAX_ATTEMPTS = 3
 
 
@@ -37,7 +37,7 @@ def file_job(
     total: int = 1,
     payload: JsonObject | None = None,
 ) -> Job:
-    """Create the row; the message goes out when the surrounding transaction commits."""
+    """Create the row; the message is sent when the surrounding transaction commits."""
     job = Job.objects.create(
         fleet=fleet, kind=kind, subject_id=subject_id, total=total, payload=payload or {}, created_by=acting_user
     )
@@ -63,7 +63,7 @@ def send(job: Job) -> bool:
 
 @contextmanager
 def claimed(job_id: int) -> Iterator[Job | None]:
-    """Claim the job for the length of the block; None when there is nothing to do."""
+    """Claim the job for the duration of the block; yield None if there is nothing to do."""
     with locking.held(locking.JOB_SPACE, job_id) as got:
         if not got:
             yield None
@@ -75,7 +75,7 @@ def claimed(job_id: int) -> Iterator[Job | None]:
 
 
 def progress(job: Job, done: int, message: str = "") -> bool:
-    """Record progress; False when the job is not ours to run any more (cancelled or taken over)."""
+    """Record progress; return False if the job is no longer ours to run (cancelled or taken over)."""
     mine = Job.objects.filter(pk=job.pk, state=Job.State.RUNNING, attempt=job.attempt)
     return bool(mine.update(done=done, message=message[:300]))
 
@@ -86,7 +86,7 @@ def is_mine(job: Job) -> bool:
 
 
 def lock_mine(job: Job) -> bool:
-    """Inside a transaction: lock the row and say whether it is still ours to finish."""
+    """Lock the row in a transaction; return whether it is still ours to finish."""
     return (
         Job.objects.select_for_update(no_key=True)
         .filter(pk=job.pk, state=Job.State.RUNNING, attempt=job.attempt)
@@ -95,7 +95,7 @@ def lock_mine(job: Job) -> bool:
 
 
 def finish(job: Job, state: str, *, result: JsonObject | None = None, error: str = "", message: str = "") -> bool:
-    """Close the job; False (and nothing changed) when it was closed already."""
+    """Close the job; return False (and change nothing) if it is already closed."""
     values: JsonObject = {"state": state, "finished_at": timezone.now(), "error": error, "message": message[:300]}
     if result is not None:
         values["result"] = result

@@ -1,4 +1,4 @@
-"""Building the table of an ordered plan, as a job."""
+"""Build the table of an ordered plan, as a job."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from planner.services.replays import options as replay_options
 from planner.services.replays.orders import create_replay
 from planner.simulation.options import ReplayOptions, SyntheticRequests
 
-# Checked options of the replay that follows a build, and how its requests are made.
+# Checked options of the replay that follows a build, and the settings of its requests.
 PreparedReplay = tuple[ReplayOptions, SyntheticRequests | None]
 
-# Figures of a built table that the audit trail keeps.
+# Figures of a built table that the audit event contains.
 REPORTED = ("admitted", "slots_used", "imbalance", "cannot_fit", "worst_loss", "moved_share", "cooled_share")
 
 
@@ -63,27 +63,27 @@ def build_plan(job: Job) -> None:
             evidence_digest=stored.digest,
         )
         result = {"plan": plan.pk, "build_ms": summary["build_ms"]}
-        # In this transaction, so that whoever waits for the build never sees a gap before the replay's job.
+        # In this transaction, so that a client that waits for the build always finds the job of the replay.
         result |= _replay_next(job, plan, prepared)
         jobs.finish(job, Job.State.SUCCEEDED, result=result)
 
 
 def _may_be_built(job: Job, plan: Plan) -> bool:
-    """Whether the job is still ours and its locked plan waits for a table; a job that can do nothing is closed."""
+    """Whether the job is still ours and its locked plan waits for a table; close a job that has nothing to do."""
     if not jobs.lock_mine(job):
         return False  # cancelled, or another worker has taken it over
     if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
         return True
     if plan.state != Plan.State.CANCELLED:
-        raise JobFailed(f"{plan} is {plan.get_state_display()} already: there is nothing to build")
+        raise JobFailed(f"{plan} is {plan.get_state_display()} ; there is nothing to build")
     jobs.finish(job, Job.State.CANCELLED, error=f"{plan} was cancelled")
     return False
 
 
 def _prepared_replay(job: Job, plan: Plan) -> PreparedReplay | Refused | None:
-    """The replay that follows the build, with its options checked, or why it cannot be; None when none is wanted.
+    """Return the replay that follows the build with checked options, its refusal, or None if none was ordered.
 
-    Reads storage, and so comes before the build's transaction: nobody waits for a large file at the plan's lock.
+    Reads storage, so it runs before the build's transaction: the plan's lock is not held while a large file is read.
     """
     if not job.payload.get("replay"):
         return None
@@ -110,7 +110,7 @@ def _replay_next(job: Job, plan: Plan, prepared: PreparedReplay | Refused | None
 
 @transaction.atomic
 def build_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a build could not be done."""
+    """Record that a build failed."""
     plan = lock_plan(job.subject_id or 0)
     if not jobs.lock_mine(job):
         return  # cancelled, or another worker has taken it over
@@ -129,7 +129,7 @@ def build_failed(job: Job, *, message: str, crashed: bool) -> None:
 
 
 def after_cancelled_build(*, acting_user: User, job: Job) -> None:
-    """The plan of a cancelled build is cancelled with it (its row is locked by the caller)."""
+    """Cancel the plan of a cancelled build (its row is locked by the caller)."""
     plan = Plan.objects.get(pk=job.subject_id or 0)
     if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
         move_plan(plan, Plan.State.CANCELLED)

@@ -1,4 +1,4 @@
-"""What a plan may be ordered with: every option checked, and refused by the name of its field."""
+"""Check the options of a plan order; a refusal names the field."""
 
 from __future__ import annotations
 
@@ -30,20 +30,18 @@ def checked(
     max_imbalance_factor: float | None = None,
     max_moved_share: float | None = None,
 ) -> PlanParameters:
-    """The parameters of a build: all that it takes beside the rates and the incumbent's table.
+    """Return the parameters of a build other than the rates and the incumbent's table.
 
-    What depends on the workload is checked by `check_workload`, before; here nothing is read from storage, so that
-    the fleet may be locked meanwhile.
-
-    Members of the table will be positions in ``destinations``, the indices of the fleet's destinations that are up;
-    ``capacity`` stands in the same order.
+    `check_workload` checks the options that depend on the workload. This function reads nothing from storage, so the
+    fleet may be locked. Members of the table are positions in ``destinations``, the indices of the fleet's destinations
+    that are up; ``capacity`` (relative speeds) has the same order.
 
     Raises
     ------
     Invalid
-        For an option that cannot be used; `field` names it.
+        If an option cannot be used; `field` names it.
     Conflict
-        When no destination is up.
+        If no destination is up.
     """
     if calibration.fleet_id != fleet.pk:
         raise Invalid("this calibration belongs to another fleet", field="calibration")
@@ -56,7 +54,7 @@ def checked(
         raise Invalid("warm slots are a whole number from 0 to 1,000,000,000", field="slots_per_destination")
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index"))
     if not up:
-        raise Conflict("no destination of this fleet is up, so there is nowhere to place a key")
+        raise Conflict("no destination of this fleet is up; set at least one to up")
     if (reserved := sum((tenant_floor or {}).values())) > slots * len(up):
         raise Invalid(f"{reserved:,} slots are reserved and the fleet has {slots * len(up):,}", field="tenant_floor")
     factor, moved = _replan_options(fleet, incumbent, max_imbalance_factor, max_moved_share)
@@ -83,7 +81,7 @@ def _replan_options(
     if incumbent is None:
         for field, value in (("max_imbalance_factor", max_imbalance_factor), ("max_moved_share", max_moved_share)):
             if value is not None:
-                raise Invalid("only a replan of another plan takes this", field=field)
+                raise Invalid("only a replan has this option; choose an incumbent plan", field=field)
         return None, None
     if incumbent.fleet_id != fleet.pk:
         raise Invalid("this plan belongs to another fleet", field="incumbent")
@@ -106,15 +104,15 @@ def check_workload(
     tenant_floor: dict[str, int] | None = None,
     **_: Any,
 ) -> None:
-    """Check the options that speak of a workload's keys; other options of `checked` are left to it.
+    """Check the options that depend on a workload's keys; `checked` checks the others.
 
-    Reads the rates, which takes seconds for millions of keys: never call it with the fleet locked, for which
-    falling back would wait. Workloads do not change, so that the answer stays true.
+    Reads the rates, which takes seconds for millions of keys. Do not call it with the fleet locked: a fallback would
+    wait. Workloads do not change, so the result stays valid.
 
     Raises
     ------
     Invalid
-        For an option that cannot be used; `field` names it.
+        If an option cannot be used; `field` names it.
     """
     if workload.fleet_id != fleet.pk:
         raise Invalid("this workload belongs to another fleet", field="workload")
@@ -138,9 +136,9 @@ def _check_tenants(workload: Workload, known: set[str] | None, quota: dict[str, 
         if not wanted:
             continue
         if known is None:
-            raise Invalid(f"workload {workload.name} does not say which tenant a key belongs to", field=field)
+            raise Invalid(f"workload {workload.name} has no tenants", field=field)
         if len(wanted) > MAX_TENANTS:
-            raise Invalid(f"{MAX_TENANTS:,} tenants at most", field=field)
+            raise Invalid(f"enter at most {MAX_TENANTS:,} tenants", field=field)
         for tenant, count in wanted.items():
             if tenant not in known:
                 raise Invalid(f"workload {workload.name} has no tenant {tenant!r}", field=field)

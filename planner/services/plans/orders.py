@@ -1,4 +1,4 @@
-"""Ordering plans."""
+"""Order plans."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def order_plan(
     as the balance allows. The build is a job; with `replay` (see `replays.start_replay`) a replay follows it.
     """
     rights.require(acting_user, rights.PLAN, fleet)
-    # Before the lock: falling back takes it too, and must not wait for a large file.
+    # Before the lock: a fallback takes the same lock and must not wait for a large file.
     plan_options.check_workload(fleet, workload, **options)
     if replay is not None:
         with _within_replay():
@@ -50,7 +50,7 @@ def order_plan(
     chosen = plan_options.checked(fleet=fleet, calibration=calibration, incumbent=incumbent, **options)
     parameters = chosen.to_json()
     if replay is not None:
-        # Refused now, while somebody is looking, and not after the build.
+        # Refuse at the order instead of after the build.
         with _within_replay():
             replay_options.chosen(Plan(fleet=fleet, calibration=calibration, parameters=parameters), **replay)
     latest = fleet.plans.aggregate(n=Max("number"))["n"] or 0
@@ -87,7 +87,7 @@ def order_plan(
 
 @contextmanager
 def _within_replay() -> Iterator[None]:
-    """What is wrong with the options of the replay is named by its place in the order."""
+    """Prefix the field of a refused replay option with its place in the order."""
     try:
         yield
     except Invalid as refusal:

@@ -1,4 +1,4 @@
-"""Computing a stored result again from its stored inputs, and comparing digests: results are claims until then."""
+"""Compute a stored result again from its stored inputs, and compare the digests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from planner.services.replays.completion import digest_of
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Stored and recomputed digest of a result, and where they part."""
+    """Stored and recomputed digest of a result, and the differences."""
 
     what: str
     stored: str
@@ -28,19 +28,19 @@ class Reproduction:
 
     @property
     def same(self) -> bool:
-        """Whether the result is what its inputs give."""
+        """Whether the recomputed result equals the stored one."""
         return self.stored == self.recomputed and not self.differences
 
 
 def reproduce_plan(plan: Plan) -> Reproduction:
-    """Build the table again from the stored rates and parameters; nothing is stored.
+    """Build the table again from the stored rates and parameters; store nothing.
 
     Raises
     ------
     Conflict
-        When the plan has no table.
+        If the plan has no table.
     ArtifactLost
-        When an input is gone or is not what its digest says.
+        If an input is missing or does not match its digest.
     """
     if plan.table is None:
         raise Conflict(f"{plan} is {plan.get_state_display()}: it has no table to reproduce")
@@ -51,12 +51,12 @@ def reproduce_plan(plan: Plan) -> Reproduction:
 
 
 def reproduce_replay(replay: Replay) -> Reproduction:
-    """Run every cell of a finished replay again and compare its figures; nothing is stored.
+    """Run every cell of a finished replay again and compare the figures; store nothing.
 
     Raises
     ------
     Conflict
-        When the replay has no figures.
+        If the replay has no figures.
     """
     if replay.state != Replay.State.SUCCEEDED:
         raise Conflict(f"{replay} is {replay.get_state_display()}: it has no figures to reproduce")
@@ -64,7 +64,7 @@ def reproduce_replay(replay: Replay) -> Reproduction:
     again: dict[int, JsonObject] = {}
     cells = ReplayCell.objects.filter(replay=replay, state=ReplayCell.State.SUCCEEDED)
     for cell in cells.select_related("replay__plan__table", "replay__workload__rates", "replay__workload__trace"):
-        # As the database gives them back.
+        # In the form that the database returns.
         again[cell.pk] = json.loads(json.dumps(cell_runs.figures_of(cell).to_json()))
         differing = sorted(k for k in again[cell.pk] if again[cell.pk][k] != cell.figures.get(k))
         if differing:

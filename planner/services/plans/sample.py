@@ -27,7 +27,7 @@ SLUG = "demo"
 DESTINATIONS = 30
 ENGINE_PROFILE = "llama-3.3-70b-fp8-tp2-h100"
 KEYS = 128_824
-# What Flat-LB serves just within the SLO, so that what is live before the plan is no emergency; its knee is near 70.
+# Flat-LB meets the SLO at this load, so the incumbent does not break it; its knee is near 70.
 TOTAL_RPS = 64.0
 TRACE: JsonObject = {
     "requests": 20_000,
@@ -35,9 +35,9 @@ TRACE: JsonObject = {
     **SYNTHETIC_LENGTHS,
     "seed": 20_260_819,
 }
-# A newcomer sees a canary go through in minutes: short steps, and the console takes it on when they passed.
+# Short steps and automatic advance, so that a new user sees a whole canary in minutes.
 POLICY: JsonObject = {
-    # A quarter is 900 requests a minute: two minutes of them tell the p99, where a tenth takes ten.
+    # 25% of keys is 900 requests per minute: p99 latency is known after 2 minutes, with 10% after 10 minutes.
     "canary_weights": [0.25, 0.5],
     "canary_holds_s": [90.0],
     "canary_warmup_s": 30.0,
@@ -49,12 +49,12 @@ REPLAY = {"loads_rps": [60.0, 120.0, 240.0], "seeds": [1, 2, 3], "requests": 20_
 
 
 def create_fleet(*, acting_user: User) -> Fleet:
-    """The sample fleet: 30 destinations that nothing listens on, judged by simulated evidence."""
+    """Create the sample fleet: 30 destinations without servers, judged by simulated evidence."""
     return fleets.create_fleet(
         acting_user=acting_user,
         slug=SLUG,
         name="Sample fleet",
-        description="Simulated: generated key rates, a modelled engine, and traffic replayed against the clock.",
+        description="Simulated: generated key rates, a modelled engine, and traffic replayed in real time.",
         destinations=[(f"d{i:02d}", f"http://127.0.0.1:{9000 + i}") for i in range(DESTINATIONS)],
         engine_profile=ENGINE_PROFILE,
         accept_simulated=True,
@@ -64,7 +64,7 @@ def create_fleet(*, acting_user: User) -> Fleet:
 
 
 def create_workload(*, acting_user: User, fleet: Fleet) -> Workload:
-    """128,824 keys with the source's rate shape, and a trace of requests to the busiest of them."""
+    """Create a workload of 128,824 keys with the source's rate shape, and a trace of requests to the busiest keys."""
     rates = source_rate_shape(KEYS, total_rps=TOTAL_RPS)
     trace = synthetic_trace(rates, load_rps=TOTAL_RPS, **TRACE)
     parameters: JsonObject = {"keys": KEYS, "total_rps": TOTAL_RPS, **TRACE}
@@ -91,7 +91,7 @@ def create_workload(*, acting_user: User, fleet: Fleet) -> Workload:
 
 
 def order_plan(*, acting_user: User, fleet: Fleet, workload: Workload, calibration: Calibration) -> tuple[Plan, Job]:
-    """A plan for the sample, with the replay that follows it."""
+    """Order a plan for the sample, with a replay after the build."""
     return plan_orders.order_plan(
         acting_user=acting_user,
         fleet=fleet,
@@ -103,5 +103,5 @@ def order_plan(*, acting_user: User, fleet: Fleet, workload: Workload, calibrati
 
 
 def calibrate(*, acting_user: User, fleet: Fleet, workload: Workload) -> Calibration:
-    """A simulated calibration of the sample's engine."""
+    """Simulate a calibration of the sample's engine."""
     return calibrations.simulate_calibration(acting_user=acting_user, fleet=fleet, workload=workload)

@@ -1,4 +1,4 @@
-"""Studies of a built plan: how its table would change had its inputs been wrong."""
+"""Studies of a built plan: how its table changes with other inputs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITI
 
     Raises
     ------
-    Invalid
+    If the kind is unknown.
         For a kind that is not known.
-    Conflict
+    If the plan has no table, or a study of it is open.
         When the plan has no table, or a study of it is under way.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
@@ -41,9 +41,9 @@ def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITI
         raise Invalid(f"{kind!r} is not one of {', '.join(Study.Kind.values)}", field="kind")
     plan = lock_plan(plan.pk)
     if plan.table_id is None:
-        raise Conflict(f"{plan} has no table, so there is nothing to study")
+        raise Conflict(f"{plan} has no table; build it first")
     if open_study(plan) is not None:
-        raise Conflict(f"a study of {plan} is under way already")
+        raise Conflict(f"a study of {plan} is already running; wait for it or cancel it")
     job = jobs.file_job(
         acting_user=acting_user,
         fleet=plan.fleet,
@@ -57,12 +57,12 @@ def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITI
 
 
 def open_study(plan: Plan) -> Job | None:
-    """The open job of a study of this plan."""
+    """Return the open job of a study of this plan."""
     return Job.objects.filter(kind=Job.Kind.STUDY, subject_id=plan.pk, state__in=Job.OPEN).first()
 
 
 def run_study(job: Job) -> None:
-    """Run the study of a claimed job and store its result; a job that was cancelled meanwhile stores nothing."""
+    """Run the study of a claimed job and store its result; store nothing if the job was cancelled."""
     plan = Plan.objects.select_related("fleet", "workload").get(pk=job.subject_id or 0)
     assert plan.workload is not None  # a database constraint of plans that have a table
     if not jobs.progress(job, 1, "rates loaded"):
@@ -112,7 +112,7 @@ def run_study(job: Job) -> None:
 
 @transaction.atomic
 def study_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a study could not be done."""
+    """Record that a study failed."""
     if not jobs.lock_mine(job):
         return
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)
@@ -127,7 +127,7 @@ def study_failed(job: Job, *, message: str, crashed: bool) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity and no NaN."""
+    """Replace infinity and NaN, which JSON lacks, by None."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

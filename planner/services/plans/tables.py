@@ -1,4 +1,4 @@
-"""From a plan's inputs to its table: Algorithm 1 from scratch, or a replan of another plan's table."""
+"""Compute a plan's table from its inputs: Algorithm 1 from scratch, or a replan of another plan's table."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from planner.routing import RoutingTable, build_table, replan
 from planner.routing.parameters import PlanParameters
 from planner.routing.renumber import with_destinations, with_keys
 
-# Tenants that a summary lists; the table itself has all of them.
+# Maximum tenants in a summary; the table has all of them.
 LISTED_TENANTS = 100
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a workload tells about its keys, in key-index order."""
+    """Rates, prefix lengths and tenants of a workload's keys, in key-index order."""
 
     key_names: list[str]
     rates: np.ndarray
@@ -30,7 +30,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Built:
-    """A table over the plan's destinations; of a replan also how many of the incumbent's keys are gone."""
+    """A table over the plan's destinations; for a replan also the number of the incumbent's keys that are gone."""
 
     table: RoutingTable
     inputs: Inputs
@@ -38,7 +38,7 @@ class Built:
 
 
 def load_inputs(plan: Plan) -> Inputs:
-    """The rates of the plan's workload, with prefix lengths and tenants where they are known."""
+    """Return the rates of the plan's workload, with prefix lengths and tenants if they are known."""
     workload = plan.workload
     assert workload is not None  # a database constraint of this kind of plan
     table = artifacts.load(workload.rates)
@@ -48,7 +48,7 @@ def load_inputs(plan: Plan) -> Inputs:
 
 
 def build(plan: Plan, inputs: Inputs) -> Built:
-    """The table of a plan: the same inputs give the same table, whenever and wherever it is built.
+    """Return the table of a plan. Equal inputs give equal tables on any machine.
 
     Raises
     ------
@@ -65,11 +65,11 @@ def build(plan: Plan, inputs: Inputs) -> Built:
 
 
 def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
-    """Replan over the destinations of both plans, then keep those of the new one.
+    """Replan over the destinations of both plans, then keep the destinations of the new plan.
 
-    1. The incumbent's keys are found by name in the new workload; those that are gone leave its table.
-    2. Its destinations come first, in its order, and new ones after them; what is not up now is not available.
-    3. The new table is renumbered to the plan's own list of destinations: what is not available holds nothing.
+    1. Find the incumbent's keys by name in the new workload; keys that are gone leave its table.
+    2. Put its destinations first, in its order, then the new ones; a destination that is not up is not available.
+    3. Renumber the new table to the plan's own destinations; an unavailable destination holds no key.
     """
     assert incumbent.table is not None  # checked when the plan was ordered, and a table stays
     parameters = PlanParameters.from_json(plan.parameters)
@@ -94,12 +94,12 @@ def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
 
 
 def build_options(plan: Plan, inputs: Inputs) -> JsonObject:
-    """What `build_table` takes beside the rates and the number of destinations to build this plan from scratch."""
+    """Return the arguments of `build_table` other than the rates and the number of destinations."""
     return _options(PlanParameters.from_json(plan.parameters), inputs, plan.capacity)
 
 
 def _options(parameters: PlanParameters, inputs: Inputs, capacity: list[float]) -> JsonObject:
-    """Keyword arguments that `build_table` and `replan` share."""
+    """Return the keyword arguments that `build_table` and `replan` share."""
     given = {
         "capacity": np.array(capacity) if any(speed != 1.0 for speed in capacity) else None,
         "balance_target": parameters.balance_target,
@@ -118,12 +118,12 @@ def _options(parameters: PlanParameters, inputs: Inputs, capacity: list[float]) 
 
 
 def _by_index(slots_of: dict[str, int] | None, names: list[str], *, missing: int) -> np.ndarray | None:
-    """int64[T] in the order of `names`; None when there is nothing to say."""
+    """Return int64[T] in the order of `names`; None if no values are given."""
     return np.array([slots_of.get(name, missing) for name in names], dtype=np.int64) if slots_of else None
 
 
 def summary_of(plan: Plan, built: Built) -> JsonObject:
-    """What pages and searches need of a table, as JSON: a figure that is not finite is None."""
+    """Return the figures of a table for pages and searches, as JSON; a figure that is not finite is None."""
     table, inputs = built.table, built.inputs
     total = float(inputs.rates.sum())
     losses = [_finite(x) for x in table.after_loss.tolist()]
@@ -157,7 +157,7 @@ def summary_of(plan: Plan, built: Built) -> JsonObject:
         "warm_tokens": table.warm_tokens,
         "after_loss": losses,
         "worst_loss": worst,
-        # The fleet's index of the destination whose loss that is.
+        # Index, in the fleet, of the lost destination.
         "worst_loss_destination": None if worst is None else plan.parameters["destinations"][losses.index(worst)],
         "tenants": _tenants(built)[:LISTED_TENANTS],
         "tenant_count": len(inputs.tenant_names),
@@ -166,9 +166,9 @@ def summary_of(plan: Plan, built: Built) -> JsonObject:
 
 
 def _tenants(built: Built) -> list[JsonObject]:
-    """The warm set by tenant, the largest part first: shares of the slots used and of the admitted rate.
+    """Return the admitted keys by tenant, the largest share first: shares of used slots and of the admitted rate.
 
-    ``warm_share`` is the part of the tenant's own requests that go to its admitted keys.
+    ``warm_share`` is the share of the tenant's requests that go to its admitted keys.
     """
     table, inputs = built.table, built.inputs
     if inputs.tenants is None:
@@ -190,7 +190,7 @@ def _tenants(built: Built) -> list[JsonObject]:
 
 
 def _moves(plan: Plan, built: Built) -> JsonObject:
-    """What changes against the incumbent, shares of the admitted rate; None throughout for a plan from scratch."""
+    """Return the changes against the incumbent, as shares of the admitted rate; all None for a plan from scratch."""
     if plan.incumbent is None:
         names = (
             "incumbent", "moved_keys", "moved_rate", "moved_share", "rewarm_tokens", "gone_keys", "cooled_keys",
