@@ -1,4 +1,4 @@
-"""Calibrations: simulated by a sweep of one replica, as a job or at once; or recorded as somebody measured them."""
+"""Calibrations: simulated by a sweep of one replica, as a job or at once, or recorded from measurements."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ LOOK_EVERY_S = 0.5
 
 
 class Stopped(Exception):
-    """The job is not ours to run any more."""
+    """The job is no longer ours to run."""
 
 
 def watch(job: Job) -> Callable[[int], None]:
-    """A checkpoint for replays that stops them when the job was cancelled or taken over."""
+    """Return a checkpoint for replays that stops them when the job is cancelled or taken over."""
     looked = time.monotonic()
 
     def look(_dispatched: int) -> None:
@@ -134,7 +134,7 @@ def order_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **
     order = _check_order(fleet, workload, **options)
     Workload.objects.select_for_update(no_key=True).get(pk=workload.pk)
     if open_calibration(workload) is not None:
-        raise Conflict(f"a calibration with {workload} is under way already")
+        raise Conflict(f"a calibration with {workload} is already running; wait for it or cancel it")
     job = jobs.file_job(
         acting_user=acting_user,
         fleet=fleet,
@@ -148,12 +148,12 @@ def order_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **
 
 
 def open_calibration(workload: Workload) -> Job | None:
-    """The open job of a calibration with this workload."""
+    """Return the open job of a calibration with this workload."""
     return Job.objects.filter(kind=Job.Kind.CALIBRATE, subject_id=workload.pk, state__in=Job.OPEN).first()
 
 
 def run_calibration(job: Job) -> None:
-    """Run the sweep of a claimed job and store it; a job that was cancelled meanwhile stores nothing."""
+    """Run the sweep of a claimed job and store it; store nothing if the job was cancelled."""
     order = job.payload
     loads = len(order["loads"] or range(DEFAULT_LOADS))
 
@@ -180,7 +180,7 @@ def run_calibration(job: Job) -> None:
 
 @transaction.atomic
 def calibration_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a calibration could not be done."""
+    """Record that a calibration failed."""
     if not jobs.lock_mine(job):
         return
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)
@@ -188,7 +188,7 @@ def calibration_failed(job: Job, *, message: str, crashed: bool) -> None:
 
 
 def simulate_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **options: Any) -> Calibration:
-    """As `order_calibration`, computed here and now: for commands and the sample of the first start."""
+    """Run `order_calibration` at once, without a job: for commands and the sample of the first start."""
     rights.require(acting_user, rights.PLAN, fleet)
     order = _check_order(fleet, workload, **options)
     try:

@@ -1,4 +1,4 @@
-"""Engine constants fitted to the points of a measured calibration, stored as a serving profile of their own."""
+"""Fit engine constants to a measured calibration, and store them as a serving profile."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def order_fit(*, acting_user: User, calibration: Calibration, name: str, workloa
     calibration = Calibration.objects.select_for_update(no_key=True, of=("self",)).get(pk=calibration.pk)
     order = _check_order(calibration, name, workload)
     if open_fit(calibration) is not None:
-        raise Conflict(f"a fit to calibration {calibration.pk} is under way already")
+        raise Conflict(f"a fit to calibration {calibration.pk} is already running; wait for it or cancel it")
     job = jobs.file_job(
         acting_user=acting_user,
         fleet=calibration.fleet,
@@ -94,12 +94,12 @@ def order_fit(*, acting_user: User, calibration: Calibration, name: str, workloa
 
 
 def open_fit(calibration: Calibration) -> Job | None:
-    """The open job of a fit to this calibration."""
+    """Return the open job of a fit to this calibration."""
     return Job.objects.filter(kind=Job.Kind.FIT, subject_id=calibration.pk, state__in=Job.OPEN).first()
 
 
 def run_fit(job: Job) -> None:
-    """Fit for a claimed job and store the profile; a job that was cancelled meanwhile stores nothing."""
+    """Run the fit of a claimed job and store the profile; store nothing if the job was cancelled."""
     calibration = Calibration.objects.select_related("fleet", "serving_profile").get(pk=job.subject_id or 0)
 
     def tell(done: int, most: int) -> None:
@@ -121,7 +121,7 @@ def run_fit(job: Job) -> None:
 
 @transaction.atomic
 def fit_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a fit could not be done."""
+    """Record that a fit failed."""
     if not jobs.lock_mine(job):
         return
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)
@@ -131,7 +131,7 @@ def fit_failed(job: Job, *, message: str, crashed: bool) -> None:
 def fit_profile(
     *, acting_user: User, calibration: Calibration, name: str, workload: Workload | None = None
 ) -> ServingProfile:
-    """As `order_fit`, computed here and now: for commands."""
+    """Run `order_fit` at once, without a job: for commands."""
     rights.require(acting_user, rights.PLAN, calibration.fleet)
     order = _check_order(calibration, name, workload)
     try:

@@ -13,13 +13,13 @@ from planner.analysis.cell import CellCurve, CellDip, CellFigures, CellTenants, 
 from planner.routing import RoutingTable
 from planner.simulation import ReplayResult, Trace
 
-# Tenants of a cell that are kept by name, the busiest; the worst one is kept too, the rest are counted.
+# Maximum tenants of a cell that are stored by name, the busiest; the worst is stored too, the rest are counted.
 LISTED_TENANTS = 50
 CURVE_BINS = 60
 
 Tenants = tuple[Sequence[str], NDArray[np.int64]]
 
-# The cells of a replay share the prompts of one trace, whatever their arrivals: the last answer serves them all.
+# The cells of a replay share the prompts of one trace; the last result serves them all.
 _last: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
@@ -32,7 +32,7 @@ def figures_of_result(
 ) -> CellFigures:
     """Return the figures of one cell: `ReplayResult.summary`, and figures of tenants, locality and recovery.
 
-    All figures are of the requests that count: served, and after the warm-up.
+    All figures are of measured requests: served, and after the warm-up.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def figures_of_result(
 
 
 def _throughput(result: ReplayResult, part: NDArray[np.bool_]) -> float | None:
-    """Requests/s that were finished, from the first arrival to the last answer."""
+    """Return finished requests/s, from the first arrival to the last answer."""
     if not part.any():
         return None
     arrival = result.arrival_s[part]

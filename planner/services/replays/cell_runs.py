@@ -1,4 +1,4 @@
-"""What one cell of a replay computes: the same figures whenever and wherever it runs."""
+"""Compute the figures of one replay cell; equal cells give equal figures on any machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def figures_of(cell: ReplayCell, checkpoint: Callable[[], None] = lambda: None) 
     Raises
     ------
     ValueError
-        For arguments that the engine refuses, and where no request is left to measure.
+        If the engine refuses an argument, or no request is left to measure.
     """
     try:
         return _figures(cell, checkpoint)
@@ -91,7 +91,7 @@ def _trace(cell: ReplayCell, chosen: ReplayParameters, checkpoint: Callable[[], 
 
 
 def moment_s(trace: Trace, share: float) -> float:
-    """Seconds on the trace's clock of a share of its arrivals' span."""
+    """Convert a share of the arrivals' span to seconds on the trace's clock."""
     first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
     return first + share * (last - first)
 
@@ -110,7 +110,7 @@ def _own_table(row: Replay) -> RoutingTable:
 def _tables(
     cell: ReplayCell, chosen: ReplayParameters, trace: Trace
 ) -> tuple[RoutingTable | None, tuple[PlanSwitch, ...]]:
-    """The table that the cell's policy starts with, and the one that takes over where plans are switched."""
+    """Return the table that the cell's policy starts with, and the table after a plan switch if there is one."""
     row, (name, _, number) = cell.replay, cell.policy.partition("@")
     if name != CANDIDATE:
         return None, ()
@@ -126,7 +126,7 @@ def _tables(
 
 @lru_cache(maxsize=8)
 def _foreign_table(table_digest: str, rates_digest: str) -> RoutingTable:
-    """A table whose keys are found by name among those of a workload: plans of other workloads number others."""
+    """Return a table with its keys found by name in a workload, because each workload numbers its keys."""
     table, names = artifacts.load_table(Artifact.objects.get(digest=table_digest))
     key_names, _ = artifacts.load_rates(Artifact.objects.get(digest=rates_digest))
     place = {name: at for at, name in enumerate(key_names)}

@@ -1,8 +1,8 @@
-"""The cells of a replay: claimed one by one, run, recorded once.
+"""Run the cells of a replay: each is claimed, run and recorded once.
 
-A replay keeps a few messages in flight. Each runs queued cells for a turn and then sends itself on while cells are
-queued, so that replays and builds share the workers, and a lost message costs no more than the sweep's next round.
-Cells of one replay are all of one version of the code: the first worker of another version fails it.
+A replay keeps a few messages in flight. Each message runs queued cells for a turn and then sends itself again, so that
+replays and builds share the workers and a lost message only waits for the next sweep. All cells of a replay use one
+version of the code: a worker of another version fails the replay.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ from planner.services.replays.orders import after_cancelled_replay
 log = structlog.get_logger(__name__)
 # Task that runs the next cells of a replay, by the id of the replay.
 RUN_CELL = "planner.run_cell"
-# Messages that one replay keeps in the queue: no fewer than it may have workers, no more than others can wait for.
+# Maximum messages in flight per replay.
 IN_FLIGHT = 8
-# A cell whose worker died this often is what kills workers (memory, most likely). `attempt` counts claims that were
-# not given back: a worker that is stopped, or loses its database, puts its cell back without one.
+# A cell whose worker died this often is not tried again (memory, most likely). `attempt` counts claims; a worker that
+# stops, or loses its database, returns its cell without counting the claim.
 MAX_ATTEMPTS = 3
-# Waits before each try to put a cell back whose database was lost: about as long as one takes to start again.
+# Waits before each try to return a cell after its database was lost: about as long as a restart takes.
 PUT_BACK_AFTER_S = (0.0, 1.0, 3.0, 9.0)
-# A message runs cells for so long before others get their turn: cells of a few ms would drown in messages.
+# A message runs cells for this long before other work gets a turn; one message per cell of a few ms is too many.
 TURN_S = 0.5
-# How often a worker that computes asks whether the cell is wanted any more.
+# How often a computing worker checks whether the cell is still needed.
 LOOK_EVERY_S = 0.5
-# Queued cells that a worker looks at in one go, each of which another may take first.
+# Maximum queued cells that a worker reads at once; another worker may claim any of them first.
 AT_ONCE = 16
-# Shared with the processes that a worker forks, which are not told themselves that it is stopping.
+# Shared with the forked processes of a worker, which get no stop signal of their own.
 _stopping = mmap.mmap(-1, 1)
 
 
 class NotWantedError(Exception):
-    """The cell was cancelled, or another worker has it: what is computed here will not be stored."""
+    """The cell was cancelled, or another worker claimed it: the result will not be stored."""
 
 
 class StoppingError(Exception):
-    """The worker is stopping: the cell is put back, for another to run."""
+    """The worker is stopping: the cell returns to the queue."""
 
 
 def stop_soon(stopping: bool = True) -> None:
-    """Let this worker and its processes put back the cells that they are at, and take no others."""
+    """Make this worker and its processes return their cells to the queue and claim no others."""
     _stopping[0] = int(stopping)
 
 
 def run_next_cell(replay_id: int) -> None:
-    """Run queued cells of the replay for a turn, then send the message on while more are queued.
+    """Run queued cells of the replay for a turn, then send the message again while cells are queued.
 
-    What is finished is counted once a turn. The cell that ends a replay is counted too: after it a worker finds
-    nothing queued, or its turn is over.
+    Finished cells are counted once per turn. The last cell of a replay is counted too: after it no cell is
+    cell, or its turn is over.
     """
     if _other_version(replay_id):
         return
@@ -87,7 +87,7 @@ def run_next_cell(replay_id: int) -> None:
 
 
 def run_cell(cell_id: int) -> bool:
-    """Run one cell, once, and count it; False when it is not there to be run."""
+    """Run one cell and count it; return False if it is no longer queued."""
     cell = ReplayCell.objects.filter(pk=cell_id).defer("figures", "error").first()
     if cell is None or cell.state != ReplayCell.State.QUEUED or _other_version(cell.replay_id):
         return False
@@ -103,7 +103,7 @@ def _over(ends: float) -> bool:
 
 
 def _other_version(replay_id: int) -> bool:
-    """Whether the replay was started by other code; it is failed then, before a cell of this code is mixed in."""
+    """Whether other code started the replay; if so, fail it before cells of two versions are mixed."""
     row = Replay.objects.filter(pk=replay_id).only("code_version").first()
     if row is None or not is_outdated(row):
         return False
@@ -117,7 +117,7 @@ def _queued(replay_id: int) -> QuerySet[ReplayCell]:
 
 
 def _run(cell: ReplayCell) -> bool:
-    """Run a queued cell and record it; False when others had it first, or when it was put back."""
+    """Run a queued cell and record it; return False if another worker had it first or it returned to the queue."""
     try:
         taken, failed = _claim_and_run(cell)
     except StoppingError:
@@ -134,7 +134,7 @@ def _run(cell: ReplayCell) -> bool:
 
 
 def _claim_and_run(cell: ReplayCell) -> tuple[bool, bool]:
-    """Whether the cell was ours to run, and whether it failed. Runs under its advisory lock."""
+    """Return whether the cell was ours to run, and whether it failed. Runs under its advisory lock."""
     with locking.held(locking.CELL_SPACE, cell.pk) as got:
         claimed = got and ReplayCell.objects.filter(
             pk=cell.pk, state=ReplayCell.State.QUEUED, attempt=cell.attempt, replay__state=Replay.State.RUNNING
@@ -158,14 +158,14 @@ def _claim_and_run(cell: ReplayCell) -> tuple[bool, bool]:
 
 
 def _put_back(cell: ReplayCell) -> bool:
-    """Queue a cell that we claimed and gave up; the claim does not count as one of a worker that died."""
+    """Return a claimed cell to the queue; the claim is not counted."""
     # The sweep may have queued it already. Nobody else holds this attempt, so its number can be given out again.
     ours = ReplayCell.objects.filter(pk=cell.pk, state__in=ReplayCell.OPEN, attempt=cell.attempt, attempt__gt=0)
     return bool(ours.update(state=ReplayCell.State.QUEUED, attempt=F("attempt") - 1))
 
 
 def _put_back_when_there(cell: ReplayCell) -> None:
-    """Put back a cell whose database was lost, once it answers again; else the sweep does, and the claim counts."""
+    """Return a cell to the queue when the lost database answers again; else the sweep does, and the claim counts."""
     for wait in PUT_BACK_AFTER_S:
         time.sleep(wait)
         try:
@@ -179,7 +179,7 @@ def _put_back_when_there(cell: ReplayCell) -> None:
 
 @lru_cache(maxsize=4)
 def _replay(pk: int) -> Replay:
-    """What the cells of a replay compute from, which never changes."""
+    """Return the replay with the inputs of its cells, which do not change."""
     needed = ("plan__table", "workload__rates", "workload__trace")
     unread = ("verdict", "plan__summary", "workload__shape", "workload__notices")
     return Replay.objects.select_related(*needed).defer(*unread).get(pk=pk)
@@ -192,7 +192,7 @@ def _mark_running(replay_id: int) -> None:
 
 
 def _outcome(cell: ReplayCell) -> tuple[JsonObject, str]:
-    """The figures of a claimed cell, or why there are none."""
+    """Return the figures of a claimed cell, or the reason why there are none."""
     if cell.attempt > MAX_ATTEMPTS:
         return {}, f"its worker died {MAX_ATTEMPTS} times; is there memory enough for {cell.replay.workload}?"
     try:
@@ -200,17 +200,17 @@ def _outcome(cell: ReplayCell) -> tuple[JsonObject, str]:
     except (NotWantedError, StoppingError, InterfaceError, OperationalError):
         raise
     except Exception as problem:
-        # Whatever it is, a cell that cannot be run fails the replay instead of being tried for ever.
+        # Any error fails the replay; otherwise the cell would be tried without end.
         log.exception("cell_failed", cell=cell.pk)
         return {}, str(problem) if isinstance(problem, ValueError) else f"{type(problem).__name__}: {problem}"
 
 
 def _watch(cell: ReplayCell) -> Callable[[], None]:
-    """A function to call while computing; it raises once the cell is not ours to run any more, or we are to stop."""
+    """Return a checkpoint that raises if the cell is no longer ours, or the worker is stopping."""
     mine = ReplayCell.objects.filter(pk=cell.pk, state=ReplayCell.State.RUNNING, attempt=cell.attempt)
     looked = time.monotonic()
 
-    def look() -> None:
+    def check() -> None:
         nonlocal looked
         if time.monotonic() - looked < LOOK_EVERY_S:
             return
@@ -220,17 +220,17 @@ def _watch(cell: ReplayCell) -> Callable[[], None]:
         if not mine.exists():
             raise NotWantedError
 
-    return look
+    return check
 
 
 def messages(job: Job) -> list[kinds.Message]:
-    """Messages for a replay's job: one for each queued cell, at most `IN_FLIGHT`; each sends itself on."""
+    """Return messages for a replay's job: one per queued cell, at most `IN_FLIGHT`; each sends itself again."""
     queued = ReplayCell.objects.filter(replay=job.subject_id, state=ReplayCell.State.QUEUED).count()
     return [(RUN_CELL, job.subject_id or 0)] * min(queued, IN_FLIGHT)
 
 
 def requeue_lost(job: Job) -> int:
-    """Cells whose worker died are queued again; returns how many."""
+    """Queue cells whose worker died; return their number."""
     lost = 0
     running = ReplayCell.objects.filter(replay=job.subject_id, state=ReplayCell.State.RUNNING)
     for pk in running.values_list("pk", flat=True):

@@ -1,6 +1,6 @@
-"""The end of a replay: every finished cell is counted, and the last one refines the ladder or closes it.
+"""Complete a replay: count finished cells; after the last cell, refine the ladder or close the replay.
 
-The first cell that fails ends it too: what is queued then is cancelled instead of computed for nothing.
+A failed cell closes the replay too: its queued cells are cancelled.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ UPDATED = (
     "the console was updated while this replay ran: replay again. Cells of two versions must not be mixed; it was "
     "started by {started}, and {found} took it up."
 )
-# Read when the process starts: what it has loaded is of that version, whatever an upgrade puts on the disk later.
+# Read at process start: the loaded code is of this version, even if an upgrade changes the files later.
 code_version()
 
 
 def close_if_complete(replay_id: int) -> None:
     """Record progress and, when no cell is open or one failed, close the replay.
 
-    One count without any lock: a cell is stored before it is counted here, so whoever stored the last one sees
-    that nothing is open. Two who see it meet at the replay's lock, and the second finds it closed.
+    One count without a lock: each cell is stored before it is counted here, so the worker that stored the last cell
+    sees that no cell is open. If two workers see it, the second one finds the replay closed under its lock.
     """
     cells = ReplayCell.objects.filter(replay=replay_id)
     found = cells.aggregate(
@@ -55,13 +55,13 @@ def close_if_complete(replay_id: int) -> None:
 
 
 def is_outdated(row: Replay) -> bool:
-    """Whether the replay was started by other code than runs here, so that its cells cannot go on here."""
+    """Whether other code than the present one started the replay, so that its cells cannot run here."""
     return row.code_version != code_version()
 
 
 @transaction.atomic
 def fail_outdated(replay_id: int) -> None:
-    """Fail a running replay that other code started; its plan goes back to where it was."""
+    """Fail a running replay that other code started; its plan returns to its earlier state."""
     row = lock_replay(replay_id)
     if row.state == Replay.State.RUNNING and is_outdated(row):
         _fail(row, _outdated(row))
@@ -96,7 +96,7 @@ def _close(replay_id: int, stored: Preloaded) -> None:
     except (InterfaceError, OperationalError):
         raise  # a lost database says nothing of the replay: the sweep closes it later
     except Exception as problem:
-        # Whatever it is, a replay that cannot be closed fails instead of being tried for ever.
+        # Any error fails the replay; otherwise closing would be tried without end.
         log.exception("closing_failed", replay=row.pk)
         row.refresh_from_db()  # what was changed in memory is not stored
         _fail(row, f"the replay could not be judged: {type(problem).__name__}: {problem}")
@@ -129,14 +129,14 @@ def _succeed(row: Replay, job: Job, stored: Preloaded) -> None:
 
 
 def digest_of(row: Replay, instead: dict[int, JsonObject] | None = None) -> str:
-    """sha256 of the figures of all cells, in order of policy, load and seed; of `instead` those that were made anew."""
+    """Return the sha256 of the figures of all cells by policy, load and seed; `instead` replaces recomputed ones."""
     rows = row.cells.values_list("policy", "load_rps", "seed", "figures", "pk")
     cells = [[*named, (instead or {}).get(pk, figures)] for *named, figures, pk in rows]
     return digest(sorted(cells, key=lambda cell: cell[:3]))
 
 
 def _fail(row: Replay, why: str) -> None:
-    """Fail the locked replay, cancel what is open of it, and give its plan back as it was."""
+    """Fail the locked replay, cancel its open cells, and restore the state of its plan."""
     plan = lock_plan(row.plan_id)
     cancel_open_cells(row)
     row.state, row.failure, row.finished_at = Replay.State.FAILED, why, timezone.now()

@@ -1,4 +1,4 @@
-"""Options of a replay as people write them in a line: in a form's box, or on a command line."""
+"""Parse replay options from text lines: in a form's box, or on a command line."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def gathered(parameters: list[tuple[str, str, Any]]) -> dict[str, JsonObject]:
     Raises
     ------
     ValueError
-        When a parameter stands there twice.
+        If a parameter occurs twice.
     """
     found: dict[str, JsonObject] = {}
     for policy, parameter, value in parameters:
         if parameter in found.setdefault(policy, {}):
-            raise ValueError(f"{policy}.{parameter} stands there twice")
+            raise ValueError(f"{policy}.{parameter} occurs twice")
         found[policy][parameter] = value
     return found

@@ -1,4 +1,4 @@
-"""What a replay may be ordered with: every option checked, and refused by the name of its field."""
+"""Check the options of a replay order; a refusal names the field."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _check_state(plan: Plan, *, what_if: bool) -> None:
 
 
 def with_unknown_keys(plan: Plan, found: ReplayOptions) -> ReplayOptions:
-    """The options, each other plan in them with its number of ``keys`` and of those that are ``unknown`` here.
+    """Return the options; each other plan has its number of ``keys`` and the number of ``unknown`` keys.
 
     Reads storage: never call it with a row locked.
     """
@@ -151,7 +151,7 @@ def chosen(
     capacity = plan.calibration.q_cap * sum(plan.capacity)
     loads = sorted(set(loads_rps or _default_loads(capacity, plan.workload.total_rps if plan.workload else 0.0)))
     if any(not MIN_LOAD_RPS <= load <= MAX_LOAD_RPS for load in loads):
-        raise Invalid(f"loads are requests/s from {LOADS_IN_WORDS}", field="loads_rps")
+        raise Invalid(f"enter loads from {LOADS_IN_WORDS} requests/s", field="loads_rps")
     seeds = sorted(set(seeds or DEFAULT_SEEDS))
     if any(not 0 <= seed < 2**31 for seed in seeds):
         raise Invalid("seeds are whole numbers from 0 to 2^31 - 1", field="seeds")

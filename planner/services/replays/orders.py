@@ -40,7 +40,7 @@ def start_replay(
     rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = Plan.objects.select_related("fleet__serving_profile", "workload__rates", "workload__trace").get(pk=plan.pk)
     if plan.kind == Plan.Kind.FLAT:
-        raise Conflict("Flat-LB needs no replay: it is what plans are compared with")
+        raise Conflict("Flat-LB needs no replay; it is the baseline of every replay")
     # Neither a plan's inputs nor its workload change, so this needs no lock, and reads files.
     chosen = check_options(plan, **options)
     assert plan.workload is not None  # a database constraint of this kind of plan
@@ -129,12 +129,12 @@ def after_cancelled_replay(*, acting_user: User, job: Job) -> None:
 
 
 def cancel_open_cells(row: Replay) -> None:
-    """Cells that are queued or running are not wanted any more; workers that are at one find out and drop it."""
+    """Cancel queued and running cells; workers detect it and drop the result."""
     row.cells.filter(state__in=ReplayCell.OPEN).update(state=ReplayCell.State.CANCELLED, finished_at=timezone.now())
 
 
 def restore_state(row: Replay, plan: Plan) -> None:
-    """Return the locked plan to its state before a replay that came to nothing: no approval is lost by one."""
+    """Return the locked plan to its state before a failed or cancelled replay, so that no approval is lost."""
     if plan.state == Plan.State.REPLAYING and not row.what_if:
         # Replays that began before the state was recorded give the plan back as built, as they did then.
         move_plan(plan, PlanState(row.plan_state or Plan.State.BUILT))

@@ -1,4 +1,4 @@
-"""Parts of a verdict beside its ladder: tenants, and what happened to the hit rate at faults and plan switches."""
+"""Parts of a verdict beside its ladder: tenants, and the hit rate at faults and plan switches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.analysis.cell import CellCurve, CellDip, CellFigures, CellTenants, 
 from planner.analysis.verdict import Curve, DipOfSeeds, EventsAtLoad, MeanOfSeeds, TenantOfSeeds, TenantsAtLoad
 from planner.models import ReplayCell
 
-# Tenants of a policy and load that a verdict lists, the busiest, beside those that were the worst of a seed.
+# Maximum tenants per policy and load in a verdict, the busiest; the worst tenant of each seed is added.
 LISTED_TENANTS = 20
 
 
