@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from planner.models import Job, ReplayCell
 
-# With cells queued and none running for so long, nobody is at it: what is left cannot be told then.
+# With cells queued and none running for this long, no worker handles them, and the remaining time is unknown.
 STALLED_S = 20.0
 State = ReplayCell.State
 

@@ -32,7 +32,7 @@ WAY = ("queued", "building", "built", "replaying", "replayed", "in_review", "app
 def shown_replay(replays: list[Replay], pk: int | None = None) -> Replay | None:
     """The replay whose figures stand on the page: the one asked for, else the latest that is evidence, else the latest.
 
-    Of a plan's replays, the newest first, only those that succeeded; a number that is none of them asks for nothing.
+    Select one of the plan's succeeded replays by number, the newest by default; other numbers are ignored.
     """
     done = [row for row in replays if row.state == Replay.State.SUCCEEDED]
     asked = [row for row in done if row.pk == pk]

@@ -59,7 +59,7 @@ def table_of(fleet: Fleet, number: Any, *, field: str) -> Plan:
 def with_unknown(other: Option, rates: Artifact, *, field: str) -> Option:
     """Another plan with how many ``keys`` it places, and how many of them those rates do not have (``unknown``).
 
-    Keys are found by name; what is unknown gets no request in a replay, and so stands for nothing in its figures.
+    Keys are found by name; an unknown key gets no request in a replay, so its figures do not include it.
 
     Raises
     ------

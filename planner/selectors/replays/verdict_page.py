@@ -213,7 +213,7 @@ def compared_at(found: ReplayVerdict) -> tuple[float, LoadFigures, LoadFigures] 
 
 
 def shown_load(found: ReplayVerdict) -> float | None:
-    """The load that charts of a single load show first: in the middle of those that most policies were run at."""
+    """Return the load that single-load charts show first: the middle of the loads run by most policies."""
     policies = found.replay.policies
     ran = {load: sum(load in found.figures_of(p) for p in policies) for load in found.figures_of(CANDIDATE)}
     most = [load for load, times in ran.items() if times == max(ran.values())]

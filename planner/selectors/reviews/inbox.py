@@ -127,7 +127,7 @@ def _rollouts(fleets: QuerySet[Fleet]) -> list[Waiting]:
 
 
 def _monitor(fleets: QuerySet[Fleet]) -> list[Waiting]:
-    """Fleets whose newest check says that they left the validated range, or that nothing is heard of them."""
+    """Return fleets whose newest check is outside the validated range or without telemetry."""
     newer = DriftCheck.objects.filter(fleet=OuterRef("fleet"), pk__gt=OuterRef("pk"))
     bad = (DriftCheck.Verdict.OUT_OF_RANGE, DriftCheck.Verdict.SILENT)
     rows = DriftCheck.objects.filter(~Exists(newer), fleet__in=fleets, verdict__in=bad)

@@ -140,7 +140,7 @@ class Standing:
     next_weight : float or None
         Share of keys of the next step; None after the last.
     hold_s, hold_left_s : float
-        Seconds that the present step is watched for, and those that are left of it.
+        Hold of the present step and its remaining time, seconds.
     analysis : RolloutAnalysis or None
         The latest analysis of the present step.
     held : list of Held

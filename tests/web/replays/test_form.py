@@ -53,7 +53,7 @@ def test_every_box_of_the_form_reaches_the_replay(ada, cast, fleet, plan, page):
         ("faults", "down d1 soon", "&#x27;soon&#x27; is not a number"),
         ("faults", "down d9 0.5", "is no destination of this plan"),
         ("policy_parameters", "sticky.vnodes", "Line 1: write a policy"),
-        ("policy_parameters", "sticky.vnodes = 1\nsticky.vnodes = 2", "stands there twice"),
+        ("policy_parameters", "sticky.vnodes = 1\nsticky.vnodes = 2", "occurs twice"),
         ("policy_parameters", "sticky.points = 1", "has no parameter"),
         ("run_length", "7", "only bootstrap arrivals"),
         ("extend", "on", "say how many with refine"),
