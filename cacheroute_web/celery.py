@@ -31,7 +31,7 @@ def configure_logging(**_: Any) -> None:
 def warm_up(sender: Any = None, **_: Any) -> None:
     """Compile (or load from the cache) the numba kernels before the pool forks.
 
-    Once here instead of once in every pool process: the children inherit the compiled code, also those that
+    Once here instead of once in every pool process: the children inherit the compiled code, also children that
     replace a killed one, and Celery's 4 s limit on a child's start is never at stake.
 
     A worker of the queue `watch` alone does without: it judges at once, and loads the kernels when it first simulates.

@@ -234,7 +234,7 @@ WEBHOOK_NETWORKS = env.list("CACHEROUTE_WEBHOOK_NETWORKS", default=[])
 AUDIT_KEY = env.str("CACHEROUTE_AUDIT_KEY", default="")
 
 # --- Metrics ----------------------------------------------------------------------------------------
-# Who may read /metrics: with a token whoever sends it, without one the networks.
+# Access to /metrics: with a token its holders, without a token the networks.
 METRICS_TOKEN = env.str("CACHEROUTE_METRICS_TOKEN", default="")
 METRICS_NETWORKS = env.list("CACHEROUTE_METRICS_NETWORKS", default=["127.0.0.0/8", "::1/128"])
 PROMETHEUS_EXPORT_MIGRATIONS = False  # it would query the database when a process starts

@@ -8,7 +8,7 @@ from django.db.models.signals import post_migrate
 
 
 def create_groups(**_: Any) -> None:
-    """Keep the groups and their rights as `services.rights.GROUPS` says."""
+    """Update the groups and their rights to match `services.rights.GROUPS`."""
     from django.contrib.auth.models import Group, Permission
 
     from planner.selectors.access.rights import GROUPS
@@ -24,9 +24,9 @@ class PlannerConfig(AppConfig):
     verbose_name = "Planner"
 
     def ready(self) -> None:
-        """Groups follow the code at every migrate."""
+        """Update the groups at every migrate, and import the modules that register job kinds."""
         post_migrate.connect(create_groups, sender=self)
-        # Imported for what they register: the kinds of jobs.
+        # Imported because they register job kinds.
         import_module("planner.services.plans.builds")
         import_module("planner.services.plans.studies")
         import_module("planner.services.calibrations.calibrations")

@@ -1,4 +1,4 @@
-"""Big arrays as Parquet files, content-addressed by the sha256 of their bytes."""
+"""Store large arrays as Parquet files, addressed by the sha256 of their bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from planner.simulation import Blocks, Trace
 
 
 def store(kind: str, table: pa.Table) -> Artifact:
-    """Write the table once; equal content gives the same row and file."""
+    """Write a table once; equal content gives the same row and file."""
     data = _bytes_of(table)
     name = hashlib.sha256(data).hexdigest()
     found = Artifact.objects.filter(digest=name).first()
@@ -54,7 +54,7 @@ def _holds(path: str, digest: str, size: int) -> bool:
 
 
 def _write(path: str, data: bytes) -> None:
-    """Whole or not at all: in a folder by renaming a finished file; elsewhere as the storage does it."""
+    """Write a file completely or not at all: in a folder by renaming a finished file, else as the storage does it."""
     try:
         target = Path(default_storage.path(path))
     except NotImplementedError:
@@ -77,19 +77,19 @@ def _write(path: str, data: bytes) -> None:
 
 
 def load(artifact: Artifact, columns: list[str] | None = None) -> pa.Table:
-    """Read it back, or those of the columns that it has, refusing bytes that are not what the digest says.
+    """Read a table, or the given columns of it; refuse bytes that do not match the digest.
 
     Raises
     ------
     ArtifactLost
-        When the stored file is gone, cannot be read, or was altered.
+        If the stored file is missing, unreadable or altered.
     """
     file = pq.ParquetFile(pa.BufferReader(verify(artifact)))
     return file.read(columns and [name for name in columns if name in file.schema_arrow.names])
 
 
 def verify(artifact: Artifact) -> bytes:
-    """The bytes of an artifact, checked against its digest; raises as `load`."""
+    """Return the bytes of an artifact, checked against its digest; raises as `load`."""
     try:
         with default_storage.open(artifact.path) as file:
             data: bytes = file.read()
@@ -103,7 +103,7 @@ def verify(artifact: Artifact) -> bytes:
 def store_rates(
     key_names: list[str], rates: np.ndarray, tenants: list[str] | None, prefix_tokens: np.ndarray | None = None
 ) -> Artifact:
-    """Columns key, rate (requests/s) and, where known, tenant and prefix_tokens; row order is the key index."""
+    """Store columns key, rate (requests/s) and, if known, tenant and prefix_tokens; row order is the key index."""
     columns: dict[str, Any] = {"key": pa.array(key_names, pa.string()), "rate": pa.array(rates, pa.float64())}
     if tenants is not None:
         columns["tenant"] = pa.array(tenants, pa.string()).dictionary_encode()
@@ -113,34 +113,34 @@ def store_rates(
 
 
 def load_rates(artifact: Artifact) -> tuple[list[str], np.ndarray]:
-    """Key names and rates, in key-index order."""
+    """Return key names and rates (float64[keys], requests/s), in key-index order."""
     table = load(artifact)
     return table.column("key").to_pylist(), table.column("rate").to_numpy()
 
 
 def load_rate_vector(artifact: Artifact) -> np.ndarray:
-    """The rates alone: naming a million keys takes longer than planning them."""
+    """Return only the rates (requests/s): reading the names of a million keys takes longer than planning them."""
     vector: np.ndarray = load(artifact).column("rate").to_numpy()
     return vector
 
 
 def load_prefix_tokens(artifact: Artifact) -> np.ndarray | None:
-    """Prompt-prefix tokens of each key, where the rates came with them."""
+    """Return the prompt-prefix tokens of each key, if the rates include them."""
     return prefix_tokens_of(load(artifact))
 
 
 def prefix_tokens_of(table: pa.Table) -> np.ndarray | None:
-    """As `load_prefix_tokens`, of rates that were loaded already."""
+    """Return `load_prefix_tokens` of a table that is already loaded."""
     return table.column("prefix_tokens").to_numpy() if "prefix_tokens" in table.column_names else None
 
 
 def load_tenants(artifact: Artifact) -> tuple[list[str], np.ndarray] | None:
-    """Names of the tenants, sorted, and int64[keys] positions among them; None where the rates name none."""
+    """Return the sorted names of tenants and int64[keys] positions among them; None if the rates have no tenants."""
     return tenants_of(load(artifact))
 
 
 def tenants_of(table: pa.Table) -> tuple[list[str], np.ndarray] | None:
-    """As `load_tenants`, of rates that were loaded already."""
+    """Return `load_tenants` of a table that is already loaded."""
     if "tenant" not in table.column_names:
         return None
     column = table.column("tenant").unify_dictionaries().combine_chunks()
@@ -152,7 +152,7 @@ def tenants_of(table: pa.Table) -> tuple[list[str], np.ndarray] | None:
 
 
 def store_trace(trace: Trace) -> Artifact:
-    """Arrivals, key indices, lengths and block ids of a trace."""
+    """Store arrivals, key indices, lengths and block ids of a trace."""
     blocks = pa.ListArray.from_arrays(
         pa.array(trace.blocks.offsets, pa.int32()), pa.array(trace.blocks.ids, pa.int64())
     )
@@ -169,7 +169,7 @@ def store_trace(trace: Trace) -> Artifact:
 
 
 def load_trace(artifact: Artifact, checkpoint: Callable[[], None] = lambda: None) -> Trace:
-    """The trace; ``checkpoint`` is called between the steps of a large one, and what it raises ends the work."""
+    """Return the trace. ``checkpoint`` is called between the steps of a large one; its exception ends the work."""
     table = load(artifact)
     checkpoint()
     blocks = table.column("blocks").combine_chunks()
@@ -200,12 +200,12 @@ _TABLE_ARRAYS: dict[str, Any] = {
 
 
 def store_table(table: RoutingTable, key_names: list[str]) -> Artifact:
-    """One row an admitted key, in descending rate; members are positions among the plan's destinations."""
+    """Store one row per admitted key, in descending rate; members are positions among the plan's destinations."""
     return store(Artifact.Kind.TABLE, _arrow_of(table, key_names))
 
 
 def table_digest(table: RoutingTable, key_names: list[str]) -> str:
-    """The digest that `store_table` would give the table; nothing is written."""
+    """Return the digest that `store_table` would give the table, without writing."""
     return hashlib.sha256(_bytes_of(_arrow_of(table, key_names))).hexdigest()
 
 
@@ -224,7 +224,7 @@ def _arrow_of(table: RoutingTable, key_names: list[str]) -> pa.Table:
 
 
 def _as_json(value: Any) -> Any:
-    """JSON has no infinity and no NaN; `float` reads their names back."""
+    """Replace infinity and NaN, which JSON lacks, by names that `float` reads."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -234,7 +234,7 @@ def _table_of(digest: str) -> tuple[RoutingTable, list[str]]:
     whole: dict[str, Any] = json.loads(arrow.schema.metadata[b"cacheroute"])
     members = arrow.column("members").combine_chunks()
     offsets = members.offsets.to_numpy().astype(np.int64)
-    # Tables from before a field was known lack it, and have the field's default.
+    # Older tables lack newer fields; these get the field's default.
     for name in _TABLE_SCALARS:
         if whole.get(name) in ("nan", "inf", "-inf"):
             whole[name] = float(whole[name])
@@ -253,5 +253,5 @@ def _table_of(digest: str) -> tuple[RoutingTable, list[str]]:
 
 
 def load_table(artifact: Artifact) -> tuple[RoutingTable, list[str]]:
-    """The routing table exactly as it was stored, and the names of its admitted keys in the same order."""
+    """Return the stored routing table and the names of its admitted keys in the same order."""
     return _table_of(artifact.digest)

@@ -1,4 +1,4 @@
-"""Where a change came from: kept for the audit trail while one request or command is served."""
+"""The origin of a change: kept for the audit trail during one request or command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Origin:
-    """Request id, client address and token of what is being served; empty for commands and tasks."""
+    """Request id, client address and token of the request; empty for commands and tasks."""
 
     request_id: str = ""
     ip_address: str | None = None
@@ -23,18 +23,18 @@ _origin: ContextVar[Origin] = ContextVar("origin", default=NOWHERE)
 
 
 def current_origin() -> Origin:
-    """The origin of the change being made."""
+    """Return the origin of the current change."""
     return _origin.get()
 
 
 def set_origin(value: Origin) -> None:
-    """Refine the origin of what is being served (the surrounding `origin` block undoes it)."""
+    """Replace the present origin (the surrounding `origin` block restores it)."""
     _origin.set(value)
 
 
 @contextmanager
 def origin(value: Origin) -> Iterator[None]:
-    """Changes made inside come from `value`."""
+    """Set the origin of changes in the block."""
     token = _origin.set(value)
     try:
         yield

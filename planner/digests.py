@@ -12,12 +12,12 @@ from planner import __version__
 
 
 def canonical_json(value: Any) -> bytes:
-    """One byte string for equal values: sorted keys, no spaces, no NaN."""
+    """Return the canonical bytes of a JSON value: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def digest(value: Any) -> str:
-    """sha256 of the canonical JSON, 64 hex digits."""
+    """Return the sha256 of the canonical JSON, 64 hex digits."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
@@ -26,7 +26,7 @@ KERNELS = ("analysis", "routing", "simulation")
 
 @lru_cache(maxsize=1)
 def code_version() -> str:
-    """Release and a digest of the source that computes results, so that a changed kernel is a changed version."""
+    """Return the release and a digest of the source that computes results; a changed kernel changes it."""
     return _version_of(
         *KERNELS,
         "artifacts.py",  # how a table is written decides its bytes, and so its digest
@@ -41,16 +41,16 @@ def code_version() -> str:
 
 
 def kernel_cache(folder: Path) -> Path:
-    """Where compiled kernels of this source are kept.
+    """Return the folder of the compiled kernels of this source version.
 
-    The compiler renews what it kept of a function when that function's file changed, and not when one changed that it
-    calls: after an upgrade kernels of old and new rules would be mixed. So each version of the source has its own.
+    The compiler recompiles a function when its own file changes, but not when a file that it calls changes. After an
+    upgrade it would mix kernels of old and new rules. So each source version has its own folder.
     """
     return folder / _version_of(*KERNELS)
 
 
 def source_number() -> int:
-    """The version of the kernels' source as a number >= 0."""
+    """Return the version of the kernels' source as a number ≥ 0."""
     return int(_version_of(*KERNELS).rpartition("+")[2], 16)
 
 

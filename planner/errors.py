@@ -1,10 +1,10 @@
-"""Refusals that a user can act on. Doors (pages, API, commands) turn them into their own form."""
+"""Refusals that a user can act on. Pages, API and commands convert them to their own form."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """A request that the rules do not allow. `code` is stable, `message` is for a person."""
+    """A request that the rules refuse. `code` is stable, `message` is for people."""
 
     status = 409
     code = "refused"
@@ -31,34 +31,34 @@ class NotAllowed(Refused):
 
 
 class Conflict(Refused):
-    """The state of things does not allow it (any more)."""
+    """The present state does not allow the request."""
 
     code = "conflict"
 
 
 class StaleVersion(Refused):
-    """Somebody changed the row since it was read."""
+    """The row was changed since it was read."""
 
     status = 412
     code = "stale-version"
 
 
 class ArtifactLost(Refused):
-    """A stored file is gone or is not what its digest says."""
+    """A stored file is missing or does not match its digest."""
 
     status = 503
     code = "artifact-lost"
 
 
 class StorageFull(Refused):
-    """The artifact folder takes no more."""
+    """The artifact folder cannot be written."""
 
     status = 507
     code = "storage-full"
 
 
 class Busy(Refused):
-    """Too much of this goes on at once; the same request may go through later."""
+    """Too many such requests run at once; the same request may succeed later."""
 
     status = 503
     code = "busy"

@@ -1,4 +1,4 @@
-"""Celery tasks: claim, call a service, record the outcome. A message that comes twice does its work once."""
+"""Celery tasks: claim, call a service, record the outcome. A repeated message does its work once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EARLIER_NAMES = ("planner.build_plan", "planner.run_study", "planner.run_calibra
 
 @shared_task(name=kinds.RUN_JOB)
 def run_job(job_id: int) -> None:
-    """Do the work of a job. The kind of its row decides, whatever the name of the task in the message."""
+    """Run a job. The kind in its row decides, not the task name in the message."""
     row = Job.objects.filter(pk=job_id).only("kind", "subject_id").first()
     kind = None if row is None else kinds.find(row.kind)
     if row is None or kind is None:
@@ -64,7 +64,7 @@ def run_cell(replay_id: int) -> None:
 
 @worker_shutting_down.connect
 def release_cells(**_: Any) -> None:
-    """Tell running cells of replays to stop and return to the queue: a stopping worker waits for its tasks."""
+    """Stop running cells of replays and return them to the queue, because a stopping worker waits for its tasks."""
     cells.stop_soon()
 
 

@@ -65,7 +65,7 @@ class FileLock:
         self._fd = fd
 
     def write(self, text: str) -> None:
-        """Leave a note for whoever finds the lock taken."""
+        """Leave a note for another process that finds the lock taken."""
         if self._fd is None:
             raise ValueError(f"{self.path} is not held")
         os.ftruncate(self._fd, 0)

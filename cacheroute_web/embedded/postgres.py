@@ -248,7 +248,7 @@ class Postgres:
         )
 
     def _may_pass(self, start: int) -> bool:
-        """Whether the server's complaint is one that goes away by itself."""
+        """Whether the server's error is temporary."""
         text = self.log.read_bytes()[start:].decode(errors="replace")
         return "still in use" in text or "already exists" in text or "already in use" in text
 

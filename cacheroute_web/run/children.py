@@ -84,7 +84,7 @@ class Child:
             self.process.terminate()
 
     def finish(self, asked: float) -> bool:
-        """Wait for the stop asked for at ``asked`` (monotonic), then kill; whether it went by itself."""
+        """Wait for the stop requested at ``asked`` (monotonic), then kill; return whether it stopped without a kill."""
         if self.process is None:
             return True
         orderly = True

@@ -61,7 +61,7 @@ class State:
         self._lock.release()
 
     def announce(self, url: str) -> None:
-        """Leave the URL for whoever finds the folder taken."""
+        """Write the URL for another process that finds the folder taken."""
         self._lock.write(json.dumps({"pid": os.getpid(), "url": url}))
 
     def _owner(self) -> str:
@@ -104,7 +104,7 @@ class State:
         return self.home / "run" / "migrated"
 
     def forget_database(self) -> None:
-        """Drop what was noted about a database that is no more."""
+        """Drop the notes about a database that no longer exists."""
         self.migrated_file.unlink(missing_ok=True)
         (self.home / "run" / "first-run").unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""What is stored; one file a noun."""
+"""Database models, one file for each noun."""
 
 from planner.models.approval import Approval, PlanComment
 from planner.models.artifact import Artifact

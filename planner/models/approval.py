@@ -13,7 +13,7 @@ from planner.models.plan import Plan
 class Approval(models.Model):
     """A person's decision on a plan, bound to the digest of the evidence that was shown.
 
-    Never changed, but for its withdrawal by the same person, once.
+    Rows do not change, except that the same person may withdraw the approval once.
     """
 
     class Decision(models.TextChoices):
@@ -30,9 +30,9 @@ class Approval(models.Model):
     author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     submitter = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     shared_email = models.CharField(
-        max_length=254, blank=True, help_text="E-mail address that the approver shares with the author or submitter"
+        max_length=254, blank=True, help_text="E-mail address shared by the approver and the author or submitter"
     )
-    expires_at = models.DateTimeField(null=True, help_text="None: given before approvals expired")
+    expires_at = models.DateTimeField(null=True, help_text="None: from a release without expiry")
     withdrawn_at = models.DateTimeField(null=True)
     withdrawn_reason = models.TextField(blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -64,7 +64,7 @@ class Approval(models.Model):
             pgtrigger.Protect(name="no_delete", operation=pgtrigger.Delete),
         ]
         constraints = [
-            # By evidence, not by evaluation: judging the same facts again takes nobody's vote away.
+            # By evidence, not by evaluation: judging the same evidence again keeps its approvals.
             models.UniqueConstraint(
                 fields=["plan", "evidence_digest", "approver", "decision"],
                 condition=Q(withdrawn_at=None),
@@ -81,13 +81,13 @@ class Approval(models.Model):
 
 
 class PlanComment(models.Model):
-    """What somebody says about a plan. Never changed."""
+    """A comment on a plan. Rows do not change."""
 
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="comments")
     author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     text = models.TextField()
     evidence_digest = models.CharField(
-        max_length=DIGEST_LENGTH, blank=True, help_text="Of the latest evaluation when it was written"
+        max_length=DIGEST_LENGTH, blank=True, help_text="Digest of the latest evaluation at that time"
     )
     created_at = models.DateTimeField(auto_now_add=True)
 

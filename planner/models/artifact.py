@@ -7,7 +7,7 @@ from planner.models.base import DIGEST_LENGTH, immutable
 
 
 class Artifact(models.Model):
-    """A Parquet file in storage, named by the sha256 of its bytes. Never changed, stored once."""
+    """A Parquet file in storage, named by the sha256 of its bytes. Rows do not change; equal content is stored once."""
 
     class Kind(models.TextChoices):
         RATES = "rates"
@@ -31,5 +31,5 @@ class Artifact(models.Model):
 
     @property
     def path(self) -> str:
-        """Where it lies in storage."""
+        """Path of the file in storage."""
         return f"{self.digest[:2]}/{self.digest}.parquet"

@@ -9,7 +9,7 @@ from planner.models.audit_chain import chained
 from planner.models.base import DIGEST_LENGTH, append_only
 from planner.models.fleet import Fleet
 
-# What decides about the traffic of a fleet: the lines of its timeline.
+# Actions that change the traffic of a fleet; its timeline lists them.
 GOVERNING = (
     "plan.submitted",
     "plan.approved",
@@ -46,7 +46,7 @@ GOVERNING = (
     "fleet.left_range",
     "fleet.within_range",
 )
-# Names under which earlier releases stored actions, and their names now. Stored events keep the name that they have.
+# Names under which earlier releases stored actions, and their present names. Stored events keep their name.
 EARLIER_ACTIONS = {
     "emergency.opened": "break_glass.opened",
     "emergency.closed": "break_glass.closed",
@@ -60,19 +60,19 @@ EARLIER_ACTIONS = {
 
 
 def names_of(action: str) -> list[str]:
-    """Every name under which an action is stored: its name now, and those of earlier releases."""
+    """Return every name under which an action is stored: the present name and those of earlier releases."""
     now = EARLIER_ACTIONS.get(action, action)
     return [now, *(earlier for earlier, name in EARLIER_ACTIONS.items() if name == now)]
 
 
 class AuditEvent(models.Model):
-    """Who did what, when, to what, and why. Rows are added; the database refuses all else, TRUNCATE too."""
+    """Who did what, when, to what, and why. Rows are only added; the database refuses UPDATE, DELETE and TRUNCATE."""
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="audit_events", null=True)
     action = models.CharField(max_length=60)
     actor = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
-    actor_name = models.CharField(max_length=150, help_text="Copy: what the actor was called then")
-    token_number = models.PositiveBigIntegerField(null=True, help_text="Id of the API token, which may be gone")
+    actor_name = models.CharField(max_length=150, help_text="Copy of the actor's name at that time")
+    token_number = models.PositiveBigIntegerField(null=True, help_text="Id of the API token, which may be deleted")
     token_prefix = models.CharField(max_length=16, blank=True)
     request_id = models.CharField(max_length=64, blank=True)
     ip_address = models.GenericIPAddressField(null=True)
@@ -125,12 +125,12 @@ class AuditLink(models.Model):
 
 
 class AuditCheckpoint(models.Model):
-    """The head of the chain, signed: kept elsewhere, it proves later that nothing before it was changed or cut off."""
+    """The signed head of the chain. A copy kept elsewhere proves that nothing before it was changed or removed."""
 
-    position = models.PositiveBigIntegerField(help_text="Of the last link that it covers")
+    position = models.PositiveBigIntegerField(help_text="Position of the last link that it covers")
     digest = models.CharField(max_length=DIGEST_LENGTH)
     signature = models.CharField(max_length=128, help_text="Ed25519 over the document, hex")
-    public_key = models.CharField(max_length=64, help_text="Of the key that signed, hex")
+    public_key = models.CharField(max_length=64, help_text="Public part of the signing key, hex")
     document = models.JSONField()
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -1,7 +1,7 @@
-"""How audit events are chained: the text of an event, and the trigger that links it when its transaction commits.
+"""The hash chain of audit events: the text of an event, and the trigger that links it at commit.
 
-The link of position n is sha256(previous digest + text of the event at n). Transactions that write events do not wait
-for each other while they work: the lock of the chain is taken at the commit only, where nothing is waited for any more.
+The link of position n is sha256(previous digest + text of the event at n). The chain's lock is taken only at commit,
+so transactions that write events do not wait for each other while they work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ GENESIS = "0" * 64
 
 
 def event_text(event: str, position: str) -> str:
-    """SQL of the canonical text of an event at a position: what its digest is over.
+    """Return the SQL of an event's canonical text at a position; the digest is computed over this text.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def event_text(event: str, position: str) -> str:
 
 
 def chained() -> pgtrigger.Trigger:
-    """The trigger on audit events that adds the link, at the end of the transaction."""
+    """Return the trigger on audit events that adds the link at the end of the transaction."""
     return pgtrigger.Trigger(
         name="chained",
         when=pgtrigger.After,

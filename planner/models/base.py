@@ -1,4 +1,4 @@
-"""What several nouns share."""
+"""Fields, constraints and triggers that several models share."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import pgtrigger
 from django.db import models
 
-# A digest is written as 64 lower-case hex digits everywhere; "sha256:" is added where a router reads it.
+# A digest is 64 lower-case hex digits everywhere; "sha256:" is added in documents for routers.
 DIGEST_LENGTH = 64
 
 
 class Versioned(models.Model):
-    """A row that changes: `version` grows by one with every change and is its strong ETag."""
+    """A row with a version: `version` grows by one with every change and is the row's strong ETag."""
 
     version = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -22,13 +22,13 @@ class Versioned(models.Model):
         abstract = True
 
     def bump(self, *fields: str) -> None:
-        """Save the named fields as one new version. Call it on a row that is locked."""
+        """Save the named fields as one new version. Call it on a locked row."""
         self.version += 1
         self.save(update_fields=[*fields, "version", "updated_at"])
 
 
 def immutable(*, allow_delete: bool = False) -> list[Any]:
-    """Triggers that refuse UPDATE, and DELETE unless retention may remove such rows, on rows that are results."""
+    """Return triggers that refuse UPDATE, and DELETE unless `allow_delete` (retention) is set."""
     triggers = [pgtrigger.Protect(name="no_update", operation=pgtrigger.Update)]
     if not allow_delete:
         triggers.append(pgtrigger.Protect(name="no_delete", operation=pgtrigger.Delete))
@@ -36,7 +36,7 @@ def immutable(*, allow_delete: bool = False) -> list[Any]:
 
 
 def append_only() -> list[Any]:
-    """As `immutable`, and TRUNCATE is refused too."""
+    """Return the triggers of `immutable` and one that refuses TRUNCATE."""
     return [
         *immutable(),
         pgtrigger.Trigger(
@@ -50,15 +50,15 @@ def append_only() -> list[Any]:
 
 
 def known_state(choices: type[models.TextChoices], name: str, field: str = "state") -> models.CheckConstraint:
-    """Only the states that the code knows."""
+    """Return a constraint that accepts only the states in `choices`."""
     return models.CheckConstraint(condition=models.Q(**{f"{field}__in": list(choices.values)}), name=name)
 
 
 class StateMachine(models.TextChoices):
-    """States whose allowed transitions stand in TRANSITIONS, beside the states they speak of."""
+    """States with allowed transitions, which TRANSITIONS lists."""
 
     def may_become(self, target: StateMachine) -> bool:
-        """Whether the change to `target` is one of the allowed transitions."""
+        """Whether the transition to `target` is allowed."""
         return target.value in TRANSITIONS[type(self)].get(self.value, ())
 
 

@@ -9,9 +9,9 @@ from planner.models.fleet import Fleet
 
 
 class BreakGlass(models.Model):
-    """Break-glass: for a time one person may operate a fleet past freeze, hold and analysis; another reviews it.
+    """Break-glass: one person may operate a fleet past freeze, hold and analysis for a time; another reviews it.
 
-    It approves nothing: a plan without the approval of a second person is not deployed with it either.
+    It approves nothing: a plan still needs the approval of a second person.
     """
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="break_glass_periods")

@@ -10,7 +10,7 @@ from planner.models.serving import ServingProfile
 
 
 class Calibration(models.Model):
-    """What one destination can take: q_cap (requests/s at the knee) and W (warm prefix slots). Never changed."""
+    """Limits of one destination: q_cap (requests/s at the knee) and W (warm slots). Rows do not change."""
 
     class Source(models.TextChoices):
         MEASURED = "measured"
@@ -21,7 +21,7 @@ class Calibration(models.Model):
     source = models.CharField(max_length=10, choices=Source)
     q_cap = models.FloatField(help_text="Requests/s of one destination at the knee")
     q_cap_censored = models.CharField(
-        max_length=5, blank=True, help_text="left or right: the sweep did not bracket the knee"
+        max_length=5, blank=True, help_text="left or right: the knee is outside the tested loads"
     )
     knee_method = models.CharField(max_length=120)
     warm_slots = models.PositiveIntegerField(help_text="W: warm prefixes that one destination keeps, after the margin")

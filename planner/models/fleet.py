@@ -7,71 +7,75 @@ from django.db.models import F, Q
 from planner.models.base import Versioned, immutable
 from planner.models.serving import ServingProfile
 
-# Relative speeds that a destination may have, as the services check them.
+# Bounds of a destination's speed; the services check the same bounds.
 MIN_WEIGHT, MAX_WEIGHT = 0.01, 100.0
 
 
 def default_weights() -> list[float]:
-    """Shares of keys of a canary's steps, where a fleet names none (design: 1%, 10%, 50%, then all)."""
+    """Shares of keys of the canary steps by default: 1%, 10%, 50%, then all keys."""
     return [0.01, 0.1, 0.5]
 
 
 def default_holds() -> list[float]:
-    """Seconds that each step is watched for, where a fleet names none: one for all."""
+    """Seconds of each canary step by default: one value for all steps."""
     return [300.0]
 
 
 class Fleet(Versioned):
-    """A set of destinations behind one routing table, with the policy that its plans are judged by."""
+    """Destinations behind one routing table, with the policy by which its plans are judged."""
 
     slug = models.SlugField(max_length=60, unique=True)
     name = models.CharField(max_length=120)
     description = models.TextField(blank=True)
     serving_profile = models.ForeignKey(ServingProfile, on_delete=models.PROTECT, related_name="fleets")
     salt = models.CharField(max_length=64, editable=False, help_text="Mixed into the hash that splits keys in a canary")
-    # Policy, part of the evidence of every gate evaluation. Older versions stand in PolicyVersion.
+    # Policy: part of the evidence of every gate evaluation. PolicyVersion has the older versions.
     policy_version = models.PositiveIntegerField(default=1)
-    slo_p99_s = models.FloatField(default=3.5, help_text="p99 end-to-end latency that capacity is measured at, seconds")
+    slo_p99_s = models.FloatField(default=3.5, help_text="SLO: p99 end-to-end latency that capacity must meet, seconds")
     min_approvals = models.PositiveSmallIntegerField(default=1)
     max_rates_age_days = models.PositiveSmallIntegerField(default=7)
-    approval_days = models.PositiveSmallIntegerField(default=14, help_text="How long an approval holds, days")
-    min_loads = models.PositiveSmallIntegerField(default=3, help_text="Loads that a replay must compare at")
-    min_seeds = models.PositiveSmallIntegerField(default=3, help_text="Paired seeds that a replay must have")
-    min_requests = models.PositiveIntegerField(default=1_000, help_text="Measured requests that a cell must have")
-    max_imbalance = models.FloatField(default=1.5, help_text="Highest planned max/mean load of a destination")
+    approval_days = models.PositiveSmallIntegerField(default=14, help_text="Validity of an approval, days")
+    min_loads = models.PositiveSmallIntegerField(default=3, help_text="Minimum loads per replay")
+    min_seeds = models.PositiveSmallIntegerField(default=3, help_text="Minimum paired seeds per replay")
+    min_requests = models.PositiveIntegerField(default=1_000, help_text="Minimum measured requests per cell")
+    max_imbalance = models.FloatField(default=1.5, help_text="Maximum planned imbalance (max/mean load)")
     max_loss_imbalance = models.FloatField(
-        default=2.0, help_text="Highest planned max/mean load after the loss of any one destination"
+        default=2.0, help_text="Maximum planned imbalance (max/mean load) after the loss of one destination"
     )
     accept_simulated = models.BooleanField(
         default=False, help_text="Accept a simulated calibration as evidence (sample and trial fleets only)"
     )
     canary_weights = models.JSONField(
-        default=default_weights, help_text="Shares of keys of the canary's steps, rising, below 1"
+        default=default_weights, help_text="Share of keys of each canary step, ascending, below 1"
     )
     canary_holds_s = models.JSONField(
-        default=default_holds, help_text="Seconds that each step is watched for: one for all, or one for each"
+        default=default_holds, help_text="Hold of each canary step, seconds: one value for all steps or one for each"
     )
     canary_warmup_s = models.FloatField(
-        default=60.0, help_text="Seconds after the start of a step that its analysis leaves out: caches are cold then"
+        default=60.0, help_text="Seconds after the start of a step that the analysis ignores, because caches are cold"
     )
     canary_min_requests = models.PositiveIntegerField(
-        default=1_000, help_text="Requests that each arm must have served before a step is judged"
+        default=1_000, help_text="Minimum requests per arm before a step is judged"
     )
-    max_error_rate = models.FloatField(default=0.01, help_text="Highest share of requests that may fail")
-    auto_advance = models.BooleanField(default=False, help_text="Take a canary on when its step passed")
-    auto_abort = models.BooleanField(default=True, help_text="Take a canary off when its step failed")
-    auto_fall_back = models.BooleanField(default=True, help_text="Fall back when the validated range is left")
+    max_error_rate = models.FloatField(default=0.01, help_text="Maximum error rate (share of requests)")
+    auto_advance = models.BooleanField(
+        default=False, help_text="Advance automatically after the hold, if the analysis passes"
+    )
+    auto_abort = models.BooleanField(default=True, help_text="Abort automatically if the analysis fails")
+    auto_fall_back = models.BooleanField(default=True, help_text="Fall back automatically outside the validated range")
     breaches_to_fall_back = models.PositiveSmallIntegerField(
-        default=3, help_text="Checks in a row outside the validated range after which the fleet falls back"
+        default=3, help_text="Consecutive checks outside the validated range before the fleet falls back"
     )
     cool_down_s = models.FloatField(
         default=1_800.0, help_text="Seconds after an automatic fallback in which no rollout starts"
     )
-    telemetry_stale_s = models.FloatField(default=180.0, help_text="Seconds without telemetry after which it is silent")
-    simulated_traffic = models.BooleanField(
-        default=False, help_text="Nothing serves here: the console replays the published table against the clock"
+    telemetry_stale_s = models.FloatField(
+        default=180.0, help_text="Seconds without telemetry before it counts as silent"
     )
-    # What routers poll: grows whenever the published table changes.
+    simulated_traffic = models.BooleanField(
+        default=False, help_text="Simulated traffic: the console replays the published table in real time"
+    )
+    # Version of the published table, which routers poll; it grows with every change.
     table_version = models.PositiveBigIntegerField(default=1)
     table_issued_at = models.DateTimeField(auto_now_add=True)
 
@@ -104,7 +108,7 @@ class Fleet(Versioned):
 
 
 class PolicyVersion(models.Model):
-    """The policy of a fleet as it was from a moment on. Never changed."""
+    """The policy of a fleet from one moment on. Rows do not change."""
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="policy_versions")
     number = models.PositiveIntegerField()
@@ -122,7 +126,7 @@ class PolicyVersion(models.Model):
 
 
 class FleetRole(models.Model):
-    """The Django group whose members hold a role on one fleet; the groups of the plain names hold it on all."""
+    """The Django group that holds a role on one fleet; the groups with plain role names hold it on all fleets."""
 
     fleet = models.ForeignKey(Fleet, on_delete=models.CASCADE, related_name="roles")
     role = models.CharField(max_length=10)
@@ -142,9 +146,9 @@ class FleetRole(models.Model):
 
 
 class Publication(models.Model):
-    """What a version of the routing table held: the plans on traffic and their shares of keys. Never changed.
+    """The content of one version of the routing table: plans and their shares of keys. Rows do not change.
 
-    Telemetry names a version and an arm; this says which plan that was, years later too.
+    Telemetry names a version and an arm; this row maps them to a plan, also years later.
     """
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="publications")
@@ -163,7 +167,7 @@ class Publication(models.Model):
 
 
 class Destination(Versioned):
-    """One replica (or replica group behind one address) that requests are sent to."""
+    """A replica, or a group of replicas behind one address, that serves requests."""
 
     class State(models.TextChoices):
         UP = "up"

@@ -10,13 +10,13 @@ from planner.models.replay import Replay
 
 
 class GateEvaluation(models.Model):
-    """The six checklist items of a plan (paper, section 5.7), judged from stored evidence. Never changed."""
+    """The six checklist items of a plan (paper, section 5.7), judged from stored evidence. Rows do not change."""
 
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="gate_evaluations")
     replay = models.ForeignKey(Replay, on_delete=models.PROTECT, related_name="gate_evaluations", null=True)
     passed = models.BooleanField(help_text="Every item passed or is waived")
-    policy_version = models.PositiveIntegerField(default=1, help_text="Of the fleet's policy that it was judged by")
-    evidence = models.JSONField(help_text="All that the verdict rests on, the fleet's policy included")
+    policy_version = models.PositiveIntegerField(default=1, help_text="Version of the fleet's policy at the evaluation")
+    evidence = models.JSONField(help_text="All evidence of the verdict, including the fleet's policy")
     evidence_digest = models.CharField(max_length=DIGEST_LENGTH, help_text="sha256 of the evidence, canonical JSON")
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -47,7 +47,7 @@ class GateItem(models.Model):
     checks = models.JSONField(
         default=list, help_text="[{name, title, verdict, explanation, numbers, waiver}]: the checks of the item"
     )
-    waived = models.BooleanField(default=False, help_text="It did not pass, and people let it: red for ever")
+    waived = models.BooleanField(default=False, help_text="It did not pass and has a waiver; it stays red")
 
     class Meta:
         ordering = ["evaluation", "number"]

@@ -26,7 +26,7 @@ class JobState(StateMachine):
 
 
 class Job(models.Model):
-    """Long work. This row is the truth; the message in the broker is only a hint to look at it."""
+    """Long work. This row is authoritative; the message in the broker only asks a worker to read it."""
 
     Kind = JobKind
     State = JobState
@@ -38,8 +38,7 @@ class Job(models.Model):
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
     subject_id = models.PositiveBigIntegerField(
         null=True,
-        help_text="The plan that it builds or studies, the replay that it runs, the workload that it calibrates with, "
-        "or the calibration whose figures it fits",
+        help_text="Id of the plan (build, study), replay, workload (calibration) or calibration (fit)",
     )
     payload = models.JSONField(default=dict)
     result = models.JSONField(default=dict)
@@ -47,7 +46,7 @@ class Job(models.Model):
     error = models.TextField(blank=True)
     done = models.PositiveIntegerField(default=0)
     total = models.PositiveIntegerField(default=1)
-    # Counts claims; a worker that was thought dead and comes back holds an older number and is ignored.
+    # Number of claims. A worker that lost its claim holds an older number, and its result is ignored.
     attempt = models.PositiveSmallIntegerField(default=0)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     dispatched_at = models.DateTimeField(null=True, blank=True)
@@ -80,7 +79,7 @@ class Job(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Still queued or running."""
+        """Whether the job is queued or running."""
         return self.state in self.OPEN
 
 

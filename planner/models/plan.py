@@ -58,13 +58,13 @@ class Plan(Versioned):
         related_name="replans",
         null=True,
         blank=True,
-        help_text="The plan whose warm destinations this one keeps as far as the balance allows; none: from scratch",
+        help_text="The plan whose warm keys this plan keeps as far as the balance allows; none: from scratch",
     )
-    parameters = models.JSONField(default=dict, help_text="Inputs of the build beside the rates")
+    parameters = models.JSONField(default=dict, help_text="Build inputs other than the rates")
     table = models.ForeignKey(Artifact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     summary = models.JSONField(default=dict, help_text="Admitted keys, load of each destination, imbalance, timings")
     inputs_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True)
-    fingerprint = models.CharField(max_length=DIGEST_LENGTH, blank=True, help_text="Serving profile at the build")
+    fingerprint = models.CharField(max_length=DIGEST_LENGTH, blank=True, help_text="Fingerprint of the serving profile")
     code_version = models.CharField(max_length=40, blank=True)
     note = models.TextField(blank=True)
     failure = models.TextField(blank=True)
@@ -76,7 +76,7 @@ class Plan(Versioned):
     class Meta:
         ordering = ["-id"]
         triggers = [
-            # What was judged and approved is what is published: a table, once there, stays with its inputs.
+            # The published plan is the judged and approved plan: a table and its inputs do not change once built.
             pgtrigger.Protect(
                 name="built_is_final",
                 operation=pgtrigger.UpdateOf(
@@ -116,7 +116,7 @@ class Plan(Versioned):
 
     @property
     def capacity(self) -> list[float]:
-        """Relative speed of each of its destinations; plans from before it was recorded took all as equal."""
+        """Relative speed of each destination; 1 for plans of releases that did not record it."""
         return self.parameters.get("capacity") or [1.0] * len(self.parameters["destinations"])
 
     def __str__(self) -> str:
@@ -127,10 +127,10 @@ TRANSITIONS[PlanState] = {
     "queued": ("building", "failed", "cancelled"),
     "building": ("built", "failed", "cancelled"),
     "built": ("replaying", "cancelled"),
-    # A replay that fails or is cancelled gives the plan back as it was, and so may a review.
+    # A failed or cancelled replay returns the plan to its earlier state; so does a withdrawn review.
     "replaying": ("replayed", "built", "approved", "cancelled"),
     "replayed": ("replaying", "in_review", "cancelled"),
     "in_review": ("approved", "rejected", "replayed"),
-    # In review again when what was approved is not what is true any more (ADR 2).
+    # Back to review when the approved evidence is no longer current (ADR 2).
     "approved": ("in_review", "replaying", "retired"),
 }

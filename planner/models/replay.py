@@ -8,7 +8,7 @@ from planner.models.base import DIGEST_LENGTH, Versioned, known_state
 from planner.models.plan import Plan, PlanState
 from planner.models.workload import Workload
 
-# The two policies without which nothing is compared.
+# Policies that every replay compares.
 BASELINE = "flat-lb"
 CANDIDATE = "cacheroute"
 
@@ -21,7 +21,7 @@ class ReplayState(models.TextChoices):
 
 
 class Replay(Versioned):
-    """Candidate and Flat-LB (and others) replayed on the same arrivals, at several loads and seeds."""
+    """A replay of the candidate, Flat-LB and other policies on the same arrivals, at several loads and seeds."""
 
     State = ReplayState
 
@@ -32,7 +32,7 @@ class Replay(Versioned):
         max_length=12,
         choices=PlanState,
         blank=True,
-        help_text="The plan's state before, which it returns to when the replay comes to nothing; empty for what-ifs",
+        help_text="The plan's earlier state, restored if the replay fails or is cancelled; empty for what-if replays",
     )
     policies = models.JSONField()
     loads_rps = models.JSONField()
@@ -45,12 +45,12 @@ class Replay(Versioned):
     code_version = models.CharField(max_length=40)
     what_if = models.BooleanField(
         default=False,
-        help_text="With faults, a plan switch or other rules of its own: no evidence for the gate",
+        help_text="Has faults, a plan switch or changed policy parameters; no evidence for the gate",
     )
     refined_loads = models.JSONField(
         default=dict, help_text="Loads that bisection added to the ladder of a policy, requests/s: {policy: [load]}"
     )
-    refine_rounds = models.PositiveSmallIntegerField(default=0, help_text="Rounds of bisection that were begun")
+    refine_rounds = models.PositiveSmallIntegerField(default=0, help_text="Bisection rounds started")
     verdict = models.JSONField(default=dict, help_text="Figures over the cells: means, intervals, capacity")
     figures_digest = models.CharField(
         max_length=DIGEST_LENGTH,
@@ -88,7 +88,7 @@ class ReplayCell(models.Model):
     OPEN = (CellState.QUEUED, CellState.RUNNING)
 
     replay = models.ForeignKey(Replay, on_delete=models.PROTECT, related_name="cells")
-    policy = models.CharField(max_length=40, help_text="A policy, or cacheroute@N for plan N of the fleet")
+    policy = models.CharField(max_length=40, help_text="Policy, or cacheroute@N for plan N of the fleet")
     load_rps = models.FloatField()
     seed = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State, default=State.QUEUED)

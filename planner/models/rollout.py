@@ -40,20 +40,22 @@ class Rollout(Versioned):
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="rollouts")
     state = models.CharField(max_length=12, choices=State)
     kind = models.CharField(max_length=8, choices=Kind, default=Kind.CANARY)
-    weight = models.FloatField(help_text="Share of keys that this plan routes; of a scheduled one, its first share")
+    weight = models.FloatField(help_text="Share of keys that this plan routes; if scheduled, its first share")
     planned_steps = models.JSONField(
-        default=list, help_text="[{weight, hold_s}]: the steps of the fleet's policy when it started"
+        default=list, help_text="[{weight, hold_s}]: steps of the fleet's policy at the start"
     )
-    step_started_at = models.DateTimeField(null=True, blank=True, help_text="When it took its present weight")
+    step_started_at = models.DateTimeField(null=True, blank=True, help_text="Start of the present step")
     incumbent = models.ForeignKey(
         Plan,
         on_delete=models.PROTECT,
         related_name="+",
         null=True,
         blank=True,
-        help_text="What was active when it started: its baseline",
+        help_text="The rollout that was active at the start: the baseline",
     )
-    evidence_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True, help_text="What it was approved on")
+    evidence_digest = models.CharField(
+        max_length=DIGEST_LENGTH, blank=True, help_text="Digest of the approved evidence"
+    )
     scheduled_for = models.DateTimeField(null=True, blank=True)
     paused_at = models.DateTimeField(null=True, blank=True)
     paused_by = models.ForeignKey(
@@ -91,7 +93,7 @@ class Rollout(Versioned):
 
 
 TRANSITIONS[RolloutState] = {
-    # A schedule that was called off, or refused when it fired, is aborted: the plan stays approved.
+    # A cancelled schedule, or one refused at its time, is aborted: the plan stays approved.
     "scheduled": ("canary", "aborted"),
     "canary": ("active", "aborted"),
     "active": ("superseded", "rolled_back"),
@@ -99,7 +101,7 @@ TRANSITIONS[RolloutState] = {
 
 
 class RolloutStep(models.Model):
-    """When a rollout took a weight, and who let it."""
+    """The start of a rollout's step, and the user who activated it."""
 
     rollout = models.ForeignKey(Rollout, on_delete=models.PROTECT, related_name="steps")
     number = models.PositiveSmallIntegerField()
@@ -120,7 +122,7 @@ class RolloutStep(models.Model):
 
 
 class RolloutAnalysis(models.Model):
-    """A comparison of a canary with what it is to replace, on telemetry of one step. Never changed."""
+    """A comparison of a canary with its incumbent on telemetry of one step. Rows do not change."""
 
     class Verdict(models.TextChoices):
         PASS = "pass"  # noqa: S105 - a verdict, not a password
@@ -154,7 +156,7 @@ class RolloutAnalysis(models.Model):
 
 
 class Freeze(models.Model):
-    """A time in which no rollout moves on a fleet, or on any (fleet None). Falling back is never frozen."""
+    """A time in which no rollout moves on a fleet, or on all fleets if fleet is None. Falling back stays possible."""
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="freezes", null=True, blank=True)
     reason = models.TextField()

@@ -6,9 +6,9 @@ from planner.models.base import DIGEST_LENGTH, immutable
 
 
 class ServingProfile(models.Model):
-    """How a fleet serves: everything whose change makes the gate run again (paper, section 5.7, item 6).
+    """How a fleet serves requests; a change makes the gate run again (paper, section 5.7, item 6).
 
-    Rows never change: another batching policy is another profile with another fingerprint.
+    Rows do not change: another batching policy is another profile with another fingerprint.
     """
 
     name = models.CharField(max_length=120)
@@ -21,11 +21,9 @@ class ServingProfile(models.Model):
     hardware = models.CharField(max_length=200)
     engine = models.CharField(max_length=80)
     engine_version = models.CharField(max_length=40, blank=True)
-    engine_profile = models.CharField(max_length=80, help_text="Name of the constants that a replay uses")
-    engine_constants = models.JSONField(help_text="Those constants, with where each came from")
-    fit = models.JSONField(
-        default=dict, blank=True, help_text="What fitted constants were read from, and how well they explain it"
-    )
+    engine_profile = models.CharField(max_length=80, help_text="Name of the engine constants")
+    engine_constants = models.JSONField(help_text="Engine constants with the source of each")
+    fit = models.JSONField(default=dict, blank=True, help_text="Source of fitted constants, and quality of the fit")
     fingerprint = models.CharField(max_length=DIGEST_LENGTH, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -12,13 +12,13 @@ class StudyKind(models.TextChoices):
 
 
 class Study(models.Model):
-    """What became of a plan's table under other inputs: a result, so it is written once."""
+    """The result of building a plan with other inputs. Rows do not change."""
 
     Kind = StudyKind
 
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="studies")
     kind = models.CharField(max_length=20, choices=Kind)
-    parameters = models.JSONField(default=dict, help_text="What was varied, and how far")
+    parameters = models.JSONField(default=dict, help_text="Varied inputs and their ranges")
     results = models.JSONField(default=dict)
     inputs_digest = models.CharField(max_length=DIGEST_LENGTH)
     code_version = models.CharField(max_length=40)

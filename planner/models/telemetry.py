@@ -11,18 +11,20 @@ from planner.models.rollout import Rollout
 
 
 class TelemetryWindow(models.Model):
-    """What one arm of a fleet served in one window of time. Never prompt text."""
+    """Telemetry of one arm of a fleet in one window of time. It never contains prompt text."""
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="telemetry_windows")
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="telemetry_windows")
     arm = models.CharField(max_length=12)
-    source = models.CharField(max_length=120, help_text="Router that reported it")
+    source = models.CharField(max_length=120, help_text="Reporting router")
     table_version = models.PositiveBigIntegerField()
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField()
     simulated = models.BooleanField(default=False)
-    late = models.BooleanField(default=False, help_text="It came when its time had been judged already")
-    payload_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True, help_text="Tells a repeat from a revision")
+    late = models.BooleanField(default=False, help_text="Arrived after its time was judged")
+    payload_digest = models.CharField(
+        max_length=DIGEST_LENGTH, blank=True, help_text="Distinguishes a repeated report from a revised one"
+    )
     requests = models.PositiveBigIntegerField(default=0)
     errors = models.PositiveBigIntegerField(default=0)
     figures = models.JSONField(
@@ -50,12 +52,14 @@ class TelemetryWindow(models.Model):
 
 
 class TelemetrySource(models.Model):
-    """Who reports under a name on a fleet: the account that did so first, and nobody else."""
+    """The account that reports under a source name on a fleet; other accounts may not use the name."""
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="telemetry_sources")
     name = models.CharField(max_length=120)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    token_number = models.PositiveBigIntegerField(null=True, help_text="Token of the first report; null: a session")
+    token_number = models.PositiveBigIntegerField(
+        null=True, help_text="Token of the first report; null if sent in a session"
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -67,7 +71,7 @@ class TelemetrySource(models.Model):
 
 
 class DriftCheck(models.Model):
-    """A comparison of what a plan was made for with what is measured now."""
+    """A comparison of recent telemetry with the validated range of a plan."""
 
     class Verdict(models.TextChoices):
         WITHIN = "within", "within the validated range"
@@ -82,7 +86,7 @@ class DriftCheck(models.Model):
     explanation = models.TextField(blank=True)
     figures = models.JSONField(default=dict)
     simulated = models.BooleanField(default=False)
-    by_hand = models.BooleanField(default=False, help_text="A person asked for it: no sign that the monitor runs")
+    by_hand = models.BooleanField(default=False, help_text="Requested by a person; does not show that the monitor runs")
     window_start = models.DateTimeField(null=True)
     window_end = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -9,7 +9,7 @@ from planner.models.fleet import Fleet
 
 
 class ApiToken(models.Model):
-    """A credential of automation or of a router. Only an HMAC of it is stored; it never approves."""
+    """A credential for automation or a router. Only its HMAC is stored; it cannot approve plans."""
 
     class Scope(models.TextChoices):
         READ = "read"
@@ -20,21 +20,22 @@ class ApiToken(models.Model):
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=120)
-    prefix = models.CharField(
-        max_length=16, unique=True, help_text="First characters, shown so that it can be told apart"
-    )
+    prefix = models.CharField(max_length=16, unique=True, help_text="First characters, shown to identify the token")
     digest = models.CharField(max_length=64, unique=True)
     scopes = ArrayField(models.CharField(max_length=10, choices=Scope))
     fleet = models.ForeignKey(Fleet, on_delete=models.CASCADE, related_name="api_tokens", null=True, blank=True)
     allowed_networks = ArrayField(
-        models.CharField(max_length=43), default=list, blank=True, help_text="Networks it may be used from; none: any"
+        models.CharField(max_length=43),
+        default=list,
+        blank=True,
+        help_text="Networks that may use the token; none: any",
     )
     rotated_from = models.ForeignKey(
         "self", on_delete=models.SET_NULL, related_name="successors", null=True, blank=True
     )
     expires_at = models.DateTimeField(null=True, blank=True)
     successor_due = models.DateTimeField(
-        null=True, blank=True, help_text="Rotated: it ends then, and another token has its name"
+        null=True, blank=True, help_text="Expiry after rotation; a new token has its name"
     )
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
@@ -44,7 +45,7 @@ class ApiToken(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [
-            # A rotated token keeps its name, and so does the one that takes its place.
+            # A rotated token keeps its name; its successor has the same name.
             models.UniqueConstraint(
                 fields=["user", "name"], condition=Q(revoked_at=None, successor_due=None), name="token_name_once_a_user"
             ),
@@ -59,11 +60,13 @@ class ApiToken(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer to a POST that carried an Idempotency-Key, given again when the request is repeated."""
+    """The stored answer to a POST with an Idempotency-Key, returned again when the request is repeated."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=255)
-    request_digest = models.CharField(max_length=64, help_text="Method, path and body: another body is a conflict")
+    request_digest = models.CharField(
+        max_length=64, help_text="Digest of method, path and body; another digest is a conflict"
+    )
     status = models.PositiveSmallIntegerField(null=True)
     body = models.JSONField(null=True)
     headers = models.JSONField(default=dict)

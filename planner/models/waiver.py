@@ -9,9 +9,9 @@ from planner.models.plan import Plan
 
 
 class Waiver(models.Model):
-    """Leave to go on although a check of a plan does not pass: asked for by one person, granted by another, for a time.
+    """Permission to continue although a check does not pass: requested by one person, granted by another, with expiry.
 
-    The check stays what it is. Who decided is set once; what was asked for never changes.
+    The check stays red. The decision is made once; the request does not change.
     """
 
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="waivers")
@@ -23,7 +23,7 @@ class Waiver(models.Model):
     granted_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
     granted_at = models.DateTimeField(null=True)
     ended_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", null=True)
-    ended_at = models.DateTimeField(null=True, help_text="Refused before it was granted, or revoked after")
+    ended_at = models.DateTimeField(null=True, help_text="Time of refusal (before a grant) or revocation (after it)")
 
     class Meta:
         ordering = ["-id"]

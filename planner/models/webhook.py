@@ -22,12 +22,12 @@ class Webhook(Versioned):
     url = models.CharField(max_length=500)
     format = models.CharField(max_length=8, choices=Format, default=Format.JSON)
     actions = ArrayField(
-        models.CharField(max_length=60), default=list, blank=True, help_text="Audit actions that are sent; none: all"
+        models.CharField(max_length=60), default=list, blank=True, help_text="Audit actions to send; none: all"
     )
     secret = models.CharField(max_length=255, help_text="Key of the HMAC, encrypted under the installation's secret")
     enabled = models.BooleanField(default=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    # Deliveries are created for links after this one, so nothing is lost while workers or the broker are down.
+    # Deliveries are created for links after this one, so no event is lost while workers or the broker are down.
     position = models.PositiveBigIntegerField(default=0, help_text="Last link of the audit chain that was sent")
 
     class Meta:

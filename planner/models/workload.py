@@ -10,7 +10,7 @@ from planner.models.fleet import Fleet
 
 
 class Workload(models.Model):
-    """Measured key rates of a fleet, and optionally the request trace they came from. Never changed."""
+    """Measured key rates of a fleet, with the request trace if one was imported. Rows do not change."""
 
     fleet = models.ForeignKey(Fleet, on_delete=models.PROTECT, related_name="workloads")
     name = models.CharField(max_length=120)
@@ -25,8 +25,8 @@ class Workload(models.Model):
     key_count = models.PositiveIntegerField()
     request_count = models.PositiveIntegerField(default=0)
     total_rps = models.FloatField()
-    shape = models.JSONField(help_text="Gini, shares of the top keys: what the rates look like")
-    notices = models.JSONField(default=list, help_text="Repairs and warnings of the import, counted")
+    shape = models.JSONField(help_text="Shape of the rates: Gini coefficient, shares of the top keys")
+    notices = models.JSONField(default=list, help_text="Counts of corrections and warnings of the import")
     rates = models.ForeignKey(Artifact, on_delete=models.PROTECT, related_name="+")
     trace = models.ForeignKey(Artifact, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")

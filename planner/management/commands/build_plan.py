@@ -28,12 +28,12 @@ def slots_of_tenant(text: str) -> tuple[str, int]:
 
 
 def by_tenant(option: str, pairs: list[tuple[str, int]]) -> dict[str, int]:
-    """The pairs as a map; a tenant that stands there twice is refused."""
+    """Return the pairs as a map; refuse a tenant that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise CommandError(f"{option}: {twice!r} stands there twice")
+        raise CommandError(f"{option}: {twice!r} occurs twice")
     return found
 
 

@@ -59,7 +59,7 @@ def _known(fleet_id: int) -> Published | None:
 def routing_table(fleet: Fleet) -> JsonObject:
     """The published document of a fleet (`cacheroute.table/1`, docs/api.md).
 
-    Members and backups are indices into ``destinations``. Whoever publishes between the fleet's row and its arms
+    Members and backups are indices into ``destinations``. A change published between the fleet's row and its arms
     is waited for, so that a version names one content.
     """
     while True:

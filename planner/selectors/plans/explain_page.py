@@ -56,7 +56,7 @@ METRICS = {
     "slots_used": Metric("Slots used", False, 0),
     "replicated": Metric("Keys on several destinations", False, 0),
 }
-# Differences from the base that count as none, and those that are shaded darker; shares of the base's value.
+# Differences from the base (shares of its value) that are not shown, and differences that are shaded darker.
 EQUAL, FAR = 0.001, 0.05
 
 

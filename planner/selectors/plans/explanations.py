@@ -21,7 +21,7 @@ from planner.routing.explain import explain_destination, explain_key
 from planner.selectors.plans import explanation_text as words
 from planner.selectors.plans.suggestions import HEAD, closest
 
-# Names that are compared with one that nobody knows, and those that are offered for it.
+# Maximum names that are compared with an unknown name, and maximum suggestions.
 COMPARED = 500
 OFFERED = 5
 LONGEST_NAME = MAX_KEY_CHARS
@@ -138,7 +138,7 @@ def _key(plan: Plan, table: RoutingTable, keys: Keys, names: list[str], name: st
 
 
 def _held_before(plan: Plan, name: str) -> list[int] | None:
-    """Where the incumbent held the key, as positions of this plan; those that it lacks stand after its own.
+    """Where the incumbent held the key, as positions of this plan; destinations that it lacks follow its own.
 
     A position beyond the plan's own destinations is their number plus the fleet's index.
     """

@@ -1,4 +1,4 @@
-"""Names that are like one that nobody knows, found in a time that does not depend on how the names look."""
+"""Suggest existing names for an unknown one, in bounded time."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Accounts, roles, tokens and break-glass: what changes them."""
+"""Services for accounts, roles, tokens and break-glass."""

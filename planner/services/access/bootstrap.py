@@ -1,4 +1,4 @@
-"""The first accounts of an installation."""
+"""Create the first accounts of an installation."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import secrets
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-# Account -> group. Three people, because the one who writes a plan never approves it.
+# Account -> group. Three people, because the author of a plan never approves it.
 FIRST_ACCOUNTS = {"admin": "admin", "planner": "planner", "approver": "approver"}
 
 
 @transaction.atomic
 def create_first_accounts() -> dict[str, str]:
-    """Create the first accounts where nobody has one; returns their passwords, which are stored nowhere else.
+    """Create the first accounts if the installation has none; return their passwords.
 
-    Where somebody has, nothing is created: an account that was renamed or removed on purpose stays away.
+    The passwords are stored nowhere else. If any account exists, nothing is created: an account that was renamed or
+    removed on purpose is not created again.
     """
     if User.objects.exists():
         return {}

@@ -1,7 +1,7 @@
-"""Break-glass: a person operates a fleet past its guards for an hour; everything is recorded and another reviews it.
+"""Break-glass: a person operates a fleet past its guards for an hour; another person reviews it.
 
-It lifts freeze, hold and analysis, and gives the right to operate. It approves nothing: a plan without the approval of
-a second person is not deployed with it either.
+Break-glass lifts freeze, hold and analysis, and gives the right to operate. It approves nothing: a plan still needs
+the approval of a second person.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MIN_REASON_CHARS = 10
 
 @transaction.atomic
 def open_break_glass(*, acting_user: User, fleet: Fleet, reason: str) -> BreakGlass:
-    """Open break-glass for oneself on a fleet. Any role on the fleet beyond viewer allows it.
+    """Open break-glass on a fleet for the acting user. Any role on the fleet beyond viewer allows it.
 
     Parameters
     ----------
     acting_user : User
-        Who opens it, and is not the reviewer later.
+        The user who opens it; another user reviews it.
     fleet : Fleet
         The fleet to operate.
     reason : str
@@ -43,24 +43,26 @@ def open_break_glass(*, acting_user: User, fleet: Fleet, reason: str) -> BreakGl
     Raises
     ------
     NotAllowed
-        Without a role beyond viewer.
+        If the user has no role beyond viewer.
     Invalid
-        When the reason is too short to be reviewed.
+        If the reason is too short.
     Conflict
-        When the person's break-glass is open already, or their last one is not reviewed.
+        If the user's break-glass is open already, or their last one is not reviewed.
     """
     roles = (rights.PLAN, rights.APPROVE, rights.OPERATE, rights.MANAGE)
     if not any(rights.may(acting_user, right, fleet) for right in roles):
         raise NotAllowed(f"{acting_user.get_username()} has no role on this fleet beyond viewer.")
     if len(reason.strip()) < MIN_REASON_CHARS:
-        raise Invalid(f"say what happened in at least {MIN_REASON_CHARS} characters: it is reviewed", field="reason")
+        raise Invalid(
+            f"describe what happened in at least {MIN_REASON_CHARS} characters for the review", field="reason"
+        )
     fleet = lock(Fleet, fleet.pk)
     _close_expired(fleet)
     mine = fleet.break_glass_periods.filter(opened_by=acting_user)
     if mine.filter(closed_at=None).exists():
-        raise Conflict("your break-glass on this fleet is open already", code="open")
+        raise Conflict("your break-glass on this fleet is already open", code="open")
     if mine.filter(reviewed_at=None).exists():
-        raise Conflict("your last break-glass on this fleet is not reviewed yet", code="review-open")
+        raise Conflict("your last break-glass on this fleet must be reviewed first", code="review-open")
     row = BreakGlass.objects.create(
         fleet=fleet, opened_by=acting_user, reason=reason, expires_at=timezone.now() + DURATION
     )
@@ -77,13 +79,13 @@ def open_break_glass(*, acting_user: User, fleet: Fleet, reason: str) -> BreakGl
 
 @transaction.atomic
 def close_break_glass(*, acting_user: User, break_glass: BreakGlass) -> BreakGlass:
-    """Close break-glass before it expires. Its holder may, and anybody who operates the fleet by role."""
+    """Close break-glass before it expires. Allowed to its holder and to anyone who operates the fleet by role."""
     fleet = lock(Fleet, break_glass.fleet_id)
     row = BreakGlass.objects.select_for_update(no_key=True).get(pk=break_glass.pk)
     if row.opened_by_id != acting_user.pk and not rights.by_role(acting_user, rights.OPERATE, fleet):
-        raise NotAllowed("Only its holder, or a person who operates this fleet by role, can close it.")
+        raise NotAllowed("Only the holder, or a person who operates this fleet by role, can close break-glass.")
     if row.closed_at is not None:
-        raise Conflict("this break-glass is closed already")
+        raise Conflict("this break-glass is already closed")
     row.closed_at = min(timezone.now(), row.expires_at)
     row.save(update_fields=["closed_at"])
     record_event("break_glass.closed", acting_user=acting_user, fleet=fleet, subject=row)
@@ -97,15 +99,15 @@ def review_break_glass(*, acting_user: User, break_glass: BreakGlass, review: st
     if not rights.may(acting_user, rights.MANAGE, fleet):
         rights.require(acting_user, rights.APPROVE, fleet)
     if not review.strip():
-        raise Invalid("say what you found", field="review")
+        raise Invalid("describe what you found", field="review")
     _close_expired(fleet)
     row = BreakGlass.objects.select_for_update(no_key=True).get(pk=break_glass.pk)
     if row.opened_by_id == acting_user.pk:
-        raise NotAllowed("Another person must review it.", code="second-person")
+        raise NotAllowed("Another person must review break-glass.", code="second-person")
     if row.closed_at is None:
-        raise Conflict("it is still open: close it first", code="open")
+        raise Conflict("this break-glass is still open; close it first", code="open")
     if row.reviewed_at is not None:
-        raise Conflict("it is reviewed already")
+        raise Conflict("this break-glass is already reviewed")
     row.reviewed_by, row.reviewed_at, row.review = acting_user, timezone.now(), review
     row.save(update_fields=["reviewed_by", "reviewed_at", "review"])
     record_event("break_glass.reviewed", acting_user=acting_user, fleet=fleet, subject=row, reason=review)
@@ -113,7 +115,7 @@ def review_break_glass(*, acting_user: User, break_glass: BreakGlass, review: st
 
 
 def _close_expired(fleet: Fleet) -> None:
-    """Close rows that expired, at their expiry."""
+    """Close the rows that have expired, at their expiry time."""
     for row in fleet.break_glass_periods.filter(closed_at=None, expires_at__lte=timezone.now()):
         row.closed_at = row.expires_at
         row.save(update_fields=["closed_at"])

@@ -1,4 +1,4 @@
-"""API tokens: shown once, stored as an HMAC, bounded by scopes, fleet, networks and time."""
+"""API tokens: shown once, stored as an HMAC, limited by scopes, fleet, networks and time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from planner.selectors.access import rights
 from planner.services.audit.events import record_event
 
 PREFIX = "crt_"
-# The last use is written at most this often, so that polling routers do not write a row a second.
+# The last use is written at most this often; polling routers would otherwise write a row every second.
 USE_RECORDED_EVERY = dt.timedelta(minutes=1)
 MAX_NETWORKS = 50
 MAX_OVERLAP = dt.timedelta(days=30)
 
 
 def digest_of(secret: str) -> str:
-    """HMAC of a token under the installation's secret: a stolen table of digests cannot be used or guessed at."""
+    """Return the HMAC of a token under the installation's secret, so a stolen table of digests cannot be used."""
     return hmac.new(settings.SECRET_KEY.encode(), secret.encode(), "sha256").hexdigest()
 
 
@@ -40,16 +40,16 @@ def create_token(
     expires_at: dt.datetime | None = None,
     allowed_networks: list[str] | None = None,
 ) -> tuple[ApiToken, str]:
-    """A token of the acting user's own, and its secret: the only time that it is shown."""
+    """Create a token of the acting user; return it and its secret, which is shown only this once."""
     if not name.strip() or len(name) > 120:
         raise Invalid("give a name of 1 to 120 characters", field="name")
     unknown = sorted(set(scopes) - set(ApiToken.Scope.values))
     if unknown or not scopes:
         raise Invalid(f"choose among {', '.join(ApiToken.Scope.values)}", field="scopes")
     if expires_at is not None and expires_at <= timezone.now():
-        raise Invalid("the expiry lies in the past", field="expires_at")
+        raise Invalid("the expiry is in the past; choose a later time", field="expires_at")
     if fleet is not None and not rights.sees(acting_user, fleet):
-        raise Invalid("no fleet of that name", field="fleet")
+        raise Invalid("no fleet has this name", field="fleet")
     secret = _new_secret()
     token = _store(
         secret,
@@ -75,22 +75,22 @@ def create_token(
 
 
 def checked_networks(networks: list[str]) -> list[str]:
-    """The networks as CIDR; a single address is a network of one.
+    """Return the networks as CIDR; a single address becomes a network of one address.
 
     Raises
     ------
     Invalid
-        Naming the first that is none.
+        If a value is not a network; the message names the first one.
     """
     if len(networks) > MAX_NETWORKS:
-        raise Invalid(f"{MAX_NETWORKS} networks at most", field="allowed_networks")
+        raise Invalid(f"enter at most {MAX_NETWORKS} networks", field="allowed_networks")
     found = []
     for text in networks:
         try:
             found.append(str(ip_network(text.strip())))
         except ValueError as error:
             raise Invalid(
-                f"{text[:60]!r} is no network such as 10.0.0.0/8 or 2001:db8::/32 (host bits must be zero)",
+                f"{text[:60]!r} is not a network; write e.g. 10.0.0.0/8 or 2001:db8::/32 (host bits zero)",
                 field="allowed_networks",
             ) from error
     return sorted(set(found))
@@ -106,23 +106,23 @@ def _store(secret: str, **values: object) -> ApiToken:
             return ApiToken.objects.create(prefix=secret[:12], digest=digest_of(secret), **values)
     except IntegrityError as error:
         name = values["name"]
-        raise Conflict(f"you have a token named {name!r} already", code="exists", field="name") from error
+        raise Conflict(f"you already have a token named {name!r}", code="exists", field="name") from error
 
 
 @transaction.atomic
 def rotate_token(*, acting_user: User, token: ApiToken, overlap: dt.timedelta = dt.timedelta()) -> tuple[ApiToken, str]:
-    """Another secret for the same purpose; the old one works on for `overlap`, so that a fleet of routers can follow.
+    """Issue a new secret for a token; the old one works for `overlap`, so that a fleet of routers can follow.
 
-    Only the owner rotates: the new secret is theirs to know.
+    Only the owner may rotate a token, because the owner receives the new secret.
     """
     if not dt.timedelta() <= overlap <= MAX_OVERLAP:
-        raise Invalid(f"0 to {MAX_OVERLAP.days} days", field="overlap_s")
+        raise Invalid(f"choose an overlap from 0 to {MAX_OVERLAP.days} days", field="overlap_s")
     old = ApiToken.objects.select_for_update(no_key=True).get(pk=token.pk)
     if old.user_id != acting_user.pk:
         raise NotAllowed("Only its owner can rotate a token; revoke it instead.")
     now = timezone.now()
     if old.revoked_at is not None or old.successor_due is not None or (old.expires_at and old.expires_at <= now):
-        raise Conflict(f"{old} is not valid any more", code="not-valid")
+        raise Conflict(f"{old} is no longer valid; create a token instead", code="not-valid")
     if overlap:
         old.successor_due = now + overlap
     else:
@@ -152,7 +152,7 @@ def rotate_token(*, acting_user: User, token: ApiToken, overlap: dt.timedelta = 
 
 @transaction.atomic
 def revoke_token(*, acting_user: User, token: ApiToken) -> ApiToken:
-    """Make the token useless from now on. Only its owner or an administrator finds it."""
+    """Revoke a token at once. Allowed to its owner and to administrators."""
     token = ApiToken.objects.select_for_update(no_key=True).get(pk=token.pk)
     if token.user_id != acting_user.pk:
         rights.require(acting_user, rights.MANAGE)
@@ -164,15 +164,15 @@ def revoke_token(*, acting_user: User, token: ApiToken) -> ApiToken:
 
 
 def tokens_of(user: User) -> QuerySet[ApiToken]:
-    """Tokens that this person may see and revoke: their own; everybody's for those who manage all fleets."""
+    """Return the tokens that a user may see and revoke: their own, or all for users who manage all fleets."""
     tokens = ApiToken.objects.select_related("user", "fleet").order_by("-id")
     return tokens if rights.may(user, rights.MANAGE) else tokens.filter(user=user)
 
 
 def find_token(secret: str, address: str | None) -> ApiToken | None:
-    """The valid token with this secret, its use recorded.
+    """Return the valid token with this secret, and record its use.
 
-    None when it is unknown, expired, revoked, its user is off, or `address` is none that it may be used from.
+    Return None if it is unknown, expired or revoked, its user is disabled, or `address` is outside its networks.
     """
     token = ApiToken.objects.select_related("user").filter(digest=digest_of(secret)).first()
     now = timezone.now()

@@ -61,7 +61,7 @@ class Verdict:
 
     @property
     def intact(self) -> bool:
-        """Whether nothing was altered, removed or moved."""
+        """Whether no event was altered, removed or moved."""
         return not self.fault_count
 
     def add(self, kind: str, position: int | None, event: int | None, message: str) -> None:
@@ -207,7 +207,7 @@ def sign_checkpoint(*, acting_user: User) -> AuditCheckpoint:
     rights.require(acting_user, rights.MANAGE)
     last = AuditLink.objects.order_by("-position").first()
     if last is None:
-        raise Conflict("there is no event yet to sign")
+        raise Conflict("the audit trail has no event to sign yet")
     key = signing_key()
     document: JsonObject = {
         "format": FORMAT,
@@ -241,7 +241,7 @@ def check_signature(document: Any, public_key: str | None = None) -> JsonObject:
     Raises
     ------
     Invalid
-        Saying what is wrong with it.
+        If the document is not a checkpoint, was altered, or was signed with another key.
     """
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise Invalid(f"this is not a checkpoint ({FORMAT})")

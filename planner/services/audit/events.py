@@ -1,4 +1,4 @@
-"""The audit trail: one event for each change, written in the transaction that makes it."""
+"""Record audit events: one for each change, written in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def record_event(
     evidence_digest: str = "",
     system: str = "system",
 ) -> AuditEvent:
-    """Write one event; large values are kept as `condensed` leaves them.
+    """Write one event; large values are stored in the form that `condensed` returns.
 
     The event gets its place in the chain when the transaction commits. Events of a person with open break-glass on the
     fleet carry its id in `after`, so that its review finds all of them.
@@ -161,12 +161,12 @@ def record_event(
 
 
 def label_of(action: str) -> str:
-    """What pages call an action; also one that an earlier release stored under another name."""
+    """Return the words for an action, including names that earlier releases stored."""
     return ACTIONS.get(EARLIER_ACTIONS.get(action, action), action)
 
 
 def condensed(value: Any) -> Any:
-    """The value, where maps and lists of more than 200 entries became ``{"count", "sha256", "first"}``.
+    """Return the value with maps and lists of more than 200 entries replaced by ``{"count", "sha256", "first"}``.
 
     ``sha256`` is the digest of the whole (`planner.digests.digest`), so that it can be held against a copy; ``first``
     has 20 entries, of a map as [name, value] in the order of names.

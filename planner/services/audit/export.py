@@ -1,4 +1,4 @@
-"""The audit trail as a file: CSV for people, JSON lines that anybody can verify without this console.
+"""Export the audit trail as a file: CSV for people, JSON lines that anybody can verify without this console.
 
 A line of the JSON form holds ``text``, the bytes that were hashed: sha256(``previous`` + ``text``) is ``digest``, and
 the ``previous`` of a line is the ``digest`` of the line before (where nothing was filtered out between them).
@@ -33,7 +33,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def lines(events: QuerySet[AuditEvent], form: str) -> Iterator[str]:
-    """The file, line by line, oldest event first; read from a cursor on the server, so that no size is too large."""
+    """Return the file line by line, oldest event first. A server-side cursor keeps memory use constant."""
     # The name of the table in the query, which is Django's own for the model it begins with.
     sql = event_text("planner_auditevent", "planner_auditlink.position")
     text = RawSQL(sql, [], output_field=models.TextField())  # noqa: S611 - constants of models.audit_chain only
@@ -72,7 +72,7 @@ def _cell(value: Any) -> Any:
 
 
 def record_export(*, acting_user: User, fleet: Fleet | None, form: str, filters: dict[str, str]) -> None:
-    """That somebody took the trail with them is part of it."""
+    """Record in the audit trail that the user exported it."""
     record_event(
         "audit.exported",
         acting_user=acting_user,

@@ -1,1 +1,1 @@
-"""What every service uses: row and advisory locks, state changes, in-process caches."""
+"""Shared by all services: row and advisory locks, state changes, in-process caches."""

@@ -21,7 +21,7 @@ JUDGING_SPACE = 7316
 
 
 def lock(model: Any, pk: int, expected_version: int | None = None) -> Any:
-    """The row, locked until the transaction ends.
+    """Return the row, locked until the transaction ends.
 
     The lock leaves the row's key alone (FOR NO KEY UPDATE): audit events and jobs that point to the row can be
     written meanwhile, and do not deadlock with us.
@@ -50,13 +50,13 @@ class PairLock(pglock.advisory):
 
     @property
     def int_lock_id(self) -> str:  # type: ignore[override]
-        """The arguments of the lock function of PostgreSQL."""
+        """Return the arguments of PostgreSQL's lock function."""
         return self.pair
 
 
 @contextmanager
 def held(space: int, pk: int) -> Iterator[bool]:
-    """Try the advisory lock of one job or cell for the length of the block; yields whether we hold it.
+    """Try the advisory lock of one job or cell for the duration of the block; yield whether it was acquired.
 
     The lock belongs to the database connection: when a worker is killed, PostgreSQL frees it at once. So
     "running, and its lock is free" means that nobody runs it, without leases or clocks.
@@ -72,7 +72,7 @@ def held(space: int, pk: int) -> Iterator[bool]:
 
 
 def is_free(space: int, pk: int) -> bool:
-    """Whether nobody holds the lock."""
+    """Whether no process holds the lock."""
     with held(space, pk) as got:
         return got
 

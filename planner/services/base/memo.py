@@ -1,4 +1,4 @@
-"""What a process keeps because it takes long to make: bounded by bytes, made once at a time, and not kept for ever."""
+"""In-process cache of values that take long to compute: bounded in bytes and age, each value computed once."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 T = TypeVar("T")
-# How long a waiting thread goes without asking whether its result is wanted any more.
+# Seconds for which a waiting thread does not check whether its result is still needed.
 ASK_EVERY_S = 0.2
 
 
 class Memo(Generic[T]):
-    """Values by key, the least recently used dropped first.
+    """Values by key; the least recently used is dropped first.
 
     Parameters
     ----------
     max_bytes
-        Kept in all; while another value is made, half of it. The newest value is kept even if it alone is larger:
-        whoever asked for it will ask again.
+        Limit for all values; half of it while another value is computed. The newest value is kept even if it
+        alone is larger, because its caller will request it again.
     size_of
         Bytes of a value.
     idle_s
-        Everything is dropped when nobody has asked for so long.
+        Drop everything after this many seconds without a request.
     """
 
     def __init__(self, max_bytes: int, size_of: Callable[[T], int], idle_s: float) -> None:
@@ -38,7 +38,7 @@ class Memo(Generic[T]):
         self._watched = False
 
     def get(self, key: Hashable, make: Callable[[], T], checkpoint: Callable[[], None] = lambda: None) -> T:
-        """The value of a key; made by one thread while the others wait, calling ``checkpoint``, which may raise."""
+        """Return the value; one thread computes it, the others wait and call ``checkpoint``, which may raise."""
         while not self._lock.acquire(timeout=ASK_EVERY_S):
             checkpoint()
         try:
@@ -54,7 +54,7 @@ class Memo(Generic[T]):
             self._lock.release()
 
     def drop(self) -> None:
-        """Keep nothing; a value that is being made meanwhile is kept."""
+        """Drop all values, except one that is being computed."""
         if self._lock.acquire(blocking=False):
             try:
                 self._rows.clear()
@@ -64,7 +64,7 @@ class Memo(Generic[T]):
 
     @property
     def size(self) -> int:
-        """Bytes that are kept."""
+        """Total size of the kept values, bytes."""
         return sum(self._size_of(value) for value in list(self._rows.values()))
 
     def __len__(self) -> int:

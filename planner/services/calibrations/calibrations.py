@@ -33,7 +33,7 @@ class Stopped(Exception):
 
 
 def watch(job: Job) -> Callable[[int], None]:
-    """A checkpoint for replays that stops them when the job was cancelled or taken over."""
+    """Return a checkpoint for replays that stops them when the job is cancelled or taken over."""
     looked = time.monotonic()
 
     def look(_dispatched: int) -> None:
@@ -152,7 +152,7 @@ def order_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **
 
 
 def open_calibration(workload: Workload) -> Job | None:
-    """The open job of a calibration with this workload."""
+    """Return the open job of a calibration with this workload."""
     return Job.objects.filter(kind=Job.Kind.CALIBRATE, subject_id=workload.pk, state__in=Job.OPEN).first()
 
 
@@ -184,7 +184,7 @@ def run_calibration(job: Job) -> None:
 
 @transaction.atomic
 def calibration_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a calibration could not be done."""
+    """Record that a calibration failed."""
     if not jobs.lock_mine(job):
         return
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)

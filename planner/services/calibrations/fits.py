@@ -94,7 +94,7 @@ def order_fit(*, acting_user: User, calibration: Calibration, name: str, workloa
 
 
 def open_fit(calibration: Calibration) -> Job | None:
-    """The open job of a fit to this calibration."""
+    """Return the open job of a fit to this calibration."""
     return Job.objects.filter(kind=Job.Kind.FIT, subject_id=calibration.pk, state__in=Job.OPEN).first()
 
 
@@ -121,7 +121,7 @@ def run_fit(job: Job) -> None:
 
 @transaction.atomic
 def fit_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a fit could not be done."""
+    """Record that a fit failed."""
     if not jobs.lock_mine(job):
         return
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)

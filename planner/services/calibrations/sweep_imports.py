@@ -1,4 +1,4 @@
-"""Calibrations from a file: a load sweep of one destination of the real engine."""
+"""Import calibrations from a file: a load sweep of one destination of the real engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a destination may be called, where it may be, and how fast it may be: one rule for pages, API and commands."""
+"""Rules for the name, URL and speed of a destination, used by pages, API and commands."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from planner.errors import Invalid
 from planner.models.fleet import MAX_WEIGHT, MIN_WEIGHT
 
 MAX_NAME_CHARS, MAX_URL_CHARS = 120, 500
-# A number as people write it. Python's float() takes more: 1_0, nan, and digits of any script.
+# A number as people write it. Python's float() also accepts 1_0, nan, and digits of any script.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
-# Name, URL and speed of a destination that is to be; without a speed it is 1.
+# Name, URL and speed of a new destination; the default speed is 1.
 NewDestination = tuple[str, str] | tuple[str, str, float]
 
 
 def check_destination(name: str, url: str, weight: Any = 1.0) -> None:
-    """Refuse a destination that cannot be used.
+    """Check the name, URL and speed of a destination.
 
     Raises
     ------
     Invalid
-        `field` is ``name``, ``url`` or ``weight``.
+        If a value cannot be used; `field` is ``name``, ``url`` or ``weight``.
     """
     check_name(name)
     check_url(url)
@@ -31,19 +31,19 @@ def check_destination(name: str, url: str, weight: Any = 1.0) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is empty, long, or looks like another one: blanks at its ends, signs that nobody sees."""
+    """Refuse a name that is empty, too long, or easily confused with another (outer blanks, invisible characters)."""
     if not 0 < len(name) <= MAX_NAME_CHARS:
         raise Invalid(f"destination names have 1 to {MAX_NAME_CHARS} characters", field="name")
-    if not name.isprintable():  # neither are the characters that turn the direction of writing
-        raise Invalid(f"the name {name!a} holds characters that cannot be seen", field="name")
+    if not name.isprintable():  # this also refuses characters that change the writing direction
+        raise Invalid(f"the name {name!a} contains invisible characters; remove them", field="name")
     if name != " ".join(name.split()):
-        raise Invalid(f"the name {name!r} has blanks at an end, or two in a row", field="name")
+        raise Invalid(f"the name {name!r} has blanks at an end or two in a row; remove them", field="name")
 
 
 def check_url(url: str) -> None:
-    """Refuse what is no http(s) address; names inside a cluster need no dot.
+    """Refuse an address that is not http or https; names inside a cluster need no dot.
 
-    User and password are refused and not repeated: they would stand in the audit trail, which forgets nothing.
+    User and password are refused and not repeated in the message, because audit events are never deleted.
     """
     try:
         parts = urlsplit(url)
@@ -64,18 +64,18 @@ def check_url(url: str) -> None:
 
 
 def check_weight(weight: Any) -> None:
-    """Refuse what is no speed of a destination."""
+    """Refuse a value that is not a valid speed."""
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         raise Invalid(f"a speed is a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}", field="weight")
 
 
 def speed_of(text: str) -> float:
-    """The speed that somebody wrote.
+    """Parse a speed from text.
 
     Raises
     ------
     Invalid
-        When it is no number, or none that a speed can be; `field` is ``weight``.
+        If it is not a number or out of bounds; `field` is ``weight``.
     """
     if not is_number(text) or not MIN_WEIGHT <= (speed := float(text)) <= MAX_WEIGHT:
         raise Invalid(f"{text[:40]!r} is not a speed from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}", field="weight")
@@ -83,5 +83,5 @@ def speed_of(text: str) -> float:
 
 
 def is_number(text: str) -> bool:
-    """Whether it is a number in ASCII digits and nothing else."""
+    """Whether the text is a number in ASCII digits."""
     return _NUMBER.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""Destinations of a fleet: added, and changed in state and speed."""
+"""Destinations of a fleet: add them, change their state and speed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MAX_DESTINATIONS = 10_000
 def checked_destinations(
     destinations: Sequence[NewDestination], taken: Sequence[str] = ()
 ) -> list[tuple[str, str, float]]:
-    """Name, URL and speed of each new destination beside those whose names are taken.
+    """Check new destinations against each other and the names in use; return name, URL and speed of each.
 
     Raises
     ------
     Invalid
-        For the first row that cannot be used; `field` is its path, such as ``destinations/0/url``.
+        For the first row that cannot be used; `field` is its path, e.g. ``destinations/0/url``.
     Conflict
-        When a name is taken.
+        If a name is in use.
     """
     if not destinations:
         raise Invalid("name at least one destination", field="destinations")
@@ -48,9 +48,9 @@ def checked_destinations(
         except Invalid as fault:
             raise Invalid(fault.message, field=f"{place}/{fault.field}") from fault
         if name in before:
-            raise Invalid(f"destination names must differ: {name!r} is there twice", field=f"{place}/name")
+            raise Invalid(f"{name!r} occurs twice; destination names must differ", field=f"{place}/name")
         if name in known:
-            raise Conflict(f"this fleet has a destination named {name!r} already", code="exists", field=f"{place}/name")
+            raise Conflict(f"this fleet already has a destination named {name!r}", code="exists", field=f"{place}/name")
         before.add(name)
         rows.append((name, url, float(weight)))
     return rows
@@ -71,9 +71,9 @@ def add_destinations(
     destinations: Sequence[NewDestination],
     expected_version: int | None = None,
 ) -> list[Destination]:
-    """Add destinations after those that the fleet has; Flat-LB sends to them at once, plans when they are made anew.
+    """Add destinations after the existing ones. Flat-LB uses them at once; plans use them when they are rebuilt.
 
-    None is ever deleted, for tables name destinations by index: one that is gone is set down and keeps its index.
+    Destinations are never deleted, because tables name them by index. A removed one is set to down and keeps its index.
     """
     rights.require(acting_user, rights.MANAGE, fleet)
     fleet = lock(Fleet, fleet.pk, expected_version)
@@ -103,13 +103,13 @@ def change_destination(
     weight: float | None = None,
     expected_version: int | None = None,
 ) -> Destination:
-    """Mark a destination up, draining or down, or say how fast it is.
+    """Set a destination to up, draining or down, or change its speed.
 
-    Routers see a state in the table they poll next. A weight stands in no table, so that none is published: it
-    changes what plans are judged on, and evidence collected before is stale.
+    Routers read a new state in the next table that they poll. A new speed publishes no table, because tables do not
+    contain speeds. It changes how plans are judged, so older evidence becomes stale.
     """
     if state is None and weight is None:
-        raise Invalid("name what to change: state, weight or both")
+        raise Invalid("enter the value to change: state, weight or both")
     if state is not None:
         rights.require(acting_user, rights.OPERATE, destination.fleet)
     if weight is not None:

@@ -1,4 +1,4 @@
-"""Engine constants of serving profiles: stored, and read for simulations."""
+"""Engine constants of serving profiles: store them, and read them for simulations."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from planner.simulation import PROFILES, EngineProfile
 
 
 def engine_of(profile: ServingProfile) -> EngineProfile:
-    """The constants as they were stored: a later release with other ones changes no fingerprinted result."""
+    """Return the constants as stored, so a later release with other constants changes no fingerprinted result."""
     return EngineProfile(**profile.engine_constants)
 
 
 def serving_profile(engine_profile: str, **overrides: Any) -> ServingProfile:
-    """The stored profile of a named engine profile, created when it is new; or the fitted one of that name.
+    """Return the stored profile of a named engine profile (created if new), or the fitted one of that name.
 
     Raises
     ------
     Invalid
-        When no engine profile has that name.
+        If no engine profile has that name.
     """
     if engine_profile in PROFILES:
         return stored_profile(PROFILES[engine_profile], **overrides)
@@ -36,12 +36,12 @@ def serving_profile(engine_profile: str, **overrides: Any) -> ServingProfile:
 
 
 def profile_names() -> list[str]:
-    """Engine profiles that a fleet may be served by: those that ship, then those that were fitted."""
+    """Return the names of engine profiles a fleet can use: the built-in ones, then the fitted ones."""
     return [*PROFILES, *ServingProfile.objects.exclude(fit={}).values_list("name", flat=True)]
 
 
 def stored_profile(profile: EngineProfile, *, fit: JsonObject | None = None, **overrides: Any) -> ServingProfile:
-    """The serving profile with these constants, created when it is new."""
+    """Return the serving profile with these constants; create it if new."""
     facts = dict(profile.serving)
     fields = {
         "name": profile.name,
@@ -57,6 +57,6 @@ def stored_profile(profile: EngineProfile, *, fit: JsonObject | None = None, **o
         "engine_constants": profile.as_dict(),
         **overrides,
     }
-    # What constants were fitted to is not what they are.
+    # The source of fitted constants is not part of their identity.
     found, _ = ServingProfile.objects.get_or_create(fingerprint=digest(fields), defaults={**fields, "fit": fit or {}})
     return found

@@ -1,4 +1,4 @@
-"""Fleets: their destinations, serving profile and policy."""
+"""Fleets: create them, and change their policy and serving profile."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ def create_fleet(
     simulated_traffic: bool = False,
     **policy: Any,
 ) -> Fleet:
-    """Create a fleet with its destinations, its Flat-LB plan and that plan's rollout.
+    """Create a fleet with its destinations, its Flat-LB plan and the rollout of that plan.
 
-    Flat-LB is live from the first moment, so that a fleet always has something to fall back to. `simulated_traffic`
-    is for samples: nothing serves there, and the console replays the published table against the clock.
+    Flat-LB is live from the start, so a fleet can always fall back. `simulated_traffic` is for samples: no replica
+    serves there, and the console replays the published table in real time.
     """
     rights.require(acting_user, rights.MANAGE)
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?", slug):
         raise Invalid("use lower-case letters, digits and inner hyphens, 60 at most", field="slug")
     if slug in RESERVED_SLUGS:
-        raise Invalid(f"{slug!r} is an address of the console; take another", field="slug")
+        raise Invalid(f"{slug!r} is an address of the console; choose another", field="slug")
     rows = checked_destinations(destinations)
     check_policy(policy)
     weights = policy.get("canary_weights", default_weights())
     check_steps(weights, policy.get("canary_holds_s", default_holds()))
-    taken = Conflict(f"a fleet named {slug!r} exists already", code="exists", field="slug")
+    taken = Conflict(f"a fleet named {slug!r} already exists", code="exists", field="slug")
     if Fleet.objects.filter(slug=slug).exists():
         raise taken
     try:
@@ -111,7 +111,7 @@ def create_fleet(
 
 @transaction.atomic
 def change_policy(*, acting_user: User, fleet: Fleet, expected_version: int | None = None, **policy: Any) -> Fleet:
-    """Change the policy. Evidence that was judged under the old one is stale from then on."""
+    """Change the policy. Evidence that was judged under the old policy becomes stale."""
     rights.require(acting_user, rights.MANAGE, fleet)
     check_policy(policy)
     fleet = lock(Fleet, fleet.pk, expected_version)
@@ -132,7 +132,7 @@ def change_policy(*, acting_user: User, fleet: Fleet, expected_version: int | No
 def change_serving_profile(
     *, acting_user: User, fleet: Fleet, engine_profile: str, expected_version: int | None = None
 ) -> Fleet:
-    """Say that the fleet serves otherwise now. Whatever was calibrated, replayed or approved before is stale then."""
+    """Change the serving profile. Earlier calibrations, replays and approvals become stale."""
     rights.require(acting_user, rights.MANAGE, fleet)
     profile = serving_profile(engine_profile)
     fleet = lock(Fleet, fleet.pk, expected_version)
@@ -156,6 +156,6 @@ def _record_policy(fleet: Fleet, acting_user: User | None) -> None:
 
 
 def _free_group(name: str) -> Group:
-    """A new group: one of that name may be left from elsewhere, and its members are nobody here."""
+    """Create a group with an unused name: an existing group may have members without rights on this fleet."""
     taken = Group.objects.filter(name=name).exists()
     return Group.objects.create(name=f"{name} ({secrets.token_hex(3)})" if taken else name)

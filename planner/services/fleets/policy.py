@@ -1,4 +1,4 @@
-"""What a fleet's policy may say: the rules of its values, and what is read from it."""
+"""The policy of a fleet: rules for its values, and the values themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.records import JsonObject
 
 
 def check_policy(policy: JsonObject) -> None:
-    """Refuse values that no gate could be judged by, naming the field."""
+    """Refuse unknown fields and values out of range, naming the field."""
     for field, value in policy.items():
         if field not in _POLICY_RULES:
             raise Invalid(f"{field} is not part of a fleet's policy", field=field)
@@ -69,18 +69,18 @@ POLICY_FIELDS = tuple(_POLICY_RULES)
 
 
 def policy_of(fleet: Fleet) -> JsonObject:
-    """The policy as values, with the number of its version."""
+    """Return the policy as values, with its version number."""
     return {"version": fleet.policy_version, **{field: getattr(fleet, field) for field in POLICY_FIELDS}}
 
 
 def check_steps(weights: list[float], holds: list[float]) -> None:
-    """Refuse another number of holds than one, or one for each step."""
+    """Refuse a number of holds that is neither one nor one for each step."""
     if len(holds) not in (1, len(weights)):
-        raise Invalid(f"name one hold, or one for each of the {len(weights)} steps", field="canary_holds_s")
+        raise Invalid(f"enter one hold, or one for each of the {len(weights)} steps", field="canary_holds_s")
 
 
 def planned_steps(fleet: Fleet) -> list[dict[str, float]]:
-    """The steps of a canary by the fleet's policy: share of keys, and seconds that it is watched for."""
+    """Return the canary steps of the fleet's policy: share of keys, and hold in seconds."""
     holds = fleet.canary_holds_s
     return [
         {"weight": weight, "hold_s": holds[at] if len(holds) > 1 else holds[0]}

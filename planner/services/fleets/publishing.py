@@ -1,4 +1,4 @@
-"""New versions of the routing table."""
+"""Publish new versions of the routing table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.models import (
 
 
 def publish(fleet: Fleet) -> None:
-    """Give the routing table a new version. Call it under the fleet's lock, in the change's transaction."""
+    """Give the routing table a new version. Call it under the fleet's lock, in the transaction of the change."""
     fleet.table_version += 1
     fleet.table_issued_at = timezone.now()
     fleet.bump("table_version", "table_issued_at")
@@ -19,7 +19,7 @@ def publish(fleet: Fleet) -> None:
 
 
 def _record_publication(fleet: Fleet) -> None:
-    """Keep which plans this version of the table holds: telemetry names it by version and arm."""
+    """Record which plans this version of the table holds; telemetry names a version and an arm."""
     live = fleet.rollouts.filter(state__in=["active", "canary"]).select_related("plan").order_by("state")
     rows = {r.state: r for r in live.defer("plan__summary", "plan__parameters")}
     share = rows["canary"].weight if "canary" in rows else 0.0

@@ -1,4 +1,4 @@
-"""Judging a plan by the checklist, and keeping what was judged."""
+"""Judge a plan by the checklist, and store the evaluation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def evaluate_gate(*, acting_user: User, plan: Plan) -> GateEvaluation:
 
 @transaction.atomic
 def judge_plan(*, acting_user: User | None, plan: Plan, stored: Preloaded) -> GateEvaluation:
-    """Judge the plan now and store evidence, verdicts and digest. Older evaluations stay as they are.
+    """Judge the plan now; store evidence, verdicts and digest. Older evaluations do not change.
 
     Raises
     ------

@@ -257,11 +257,10 @@ def _earlier(replay: Replay) -> int:
 
 
 def _envelope(replay: Replay | None, policy: JsonObject, summary: JsonObject) -> Envelope | None:
-    """The range that the replay validated; outside it the fleet falls back (paper, section 5.7, item 5).
+    """Return the validated range of the replay; outside it the fleet falls back (paper, section 5.7, item 5).
 
-    ``max_imbalance`` is the highest max/mean of requests that was replayed within the range, planned for the loss of
-    one destination, or allowed by the policy, whichever is more: all of them were looked at. ``max_error_rate`` is
-    the policy's.
+    ``max_imbalance`` is the largest of: max/mean of requests replayed within the range, planned after the loss of one
+    destination, and allowed by the policy. ``max_error_rate`` is the policy's.
     """
     if replay is None:
         return None

@@ -1,4 +1,4 @@
-"""Cancelling a job together with the plan or replay that it makes."""
+"""Cancel a job together with the plan or replay that it makes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cancel_job(*, acting_user: User, job: Job) -> Job:
         kind.lock(job.subject_id)
     job = Job.objects.select_for_update(no_key=True).get(pk=job.pk)
     if not job.is_open:
-        raise Conflict(f"{job} is {job.get_state_display()} already")
+        raise Conflict(f"{job} is already {job.get_state_display()}")
     before = {"state": job.state}
     job.state = Job.State.CANCELLED
     job.cancel_requested_at = job.finished_at = timezone.now()

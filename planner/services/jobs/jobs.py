@@ -95,7 +95,7 @@ def lock_mine(job: Job) -> bool:
 
 
 def finish(job: Job, state: str, *, result: JsonObject | None = None, error: str = "", message: str = "") -> bool:
-    """Close the job; False (and nothing changed) when it was closed already."""
+    """Close the job; return False (and change nothing) if it is already closed."""
     values: JsonObject = {"state": state, "finished_at": timezone.now(), "error": error, "message": message[:300]}
     if result is not None:
         values["result"] = result

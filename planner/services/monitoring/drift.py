@@ -71,7 +71,7 @@ def look(fleet: Fleet, active: Rollout, last: DriftCheck | None, now: dt.datetim
 def _unjudged(
     fleet: Fleet, last: DriftCheck | None, since: dt.datetime, until: dt.datetime
 ) -> QuerySet[TelemetryWindow]:
-    """Return windows that ended since the last check, and those that arrived since and ended before: each is judged
+    """Return windows that ended since the last check, and windows that arrived since and ended before: each is judged
     once.
     """
     windows = acceptable(fleet).filter(ended_at__lte=until)

@@ -1,4 +1,4 @@
-"""Building the table of an ordered plan, as a job."""
+"""Build the table of an ordered plan, as a job."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from planner.services.replays import options as replay_options
 from planner.services.replays.orders import create_replay
 from planner.simulation.options import ReplayOptions, SyntheticRequests
 
-# Checked options of the replay that follows a build, and how its requests are made.
+# Checked options of the replay that follows a build, and the settings of its requests.
 PreparedReplay = tuple[ReplayOptions, SyntheticRequests | None]
 
-# Figures of a built table that the audit trail keeps.
+# Figures of a built table that the audit event contains.
 REPORTED = ("admitted", "slots_used", "imbalance", "cannot_fit", "worst_loss", "moved_share", "cooled_share")
 
 
@@ -77,7 +77,7 @@ def _may_be_built(job: Job, plan: Plan) -> bool:
     if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
         return True
     if plan.state != Plan.State.CANCELLED:
-        raise JobFailed(f"{plan} is {plan.get_state_display()} already: there is nothing to build")
+        raise JobFailed(f"{plan} is {plan.get_state_display()} ; there is nothing to build")
     jobs.finish(job, Job.State.CANCELLED, error=f"{plan} was cancelled")
     return False
 
@@ -112,7 +112,7 @@ def _replay_next(job: Job, plan: Plan, prepared: PreparedReplay | Refused | None
 
 @transaction.atomic
 def build_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a build could not be done."""
+    """Record that a build failed."""
     plan = lock_plan(job.subject_id or 0)
     if not jobs.lock_mine(job):
         return  # Cancelled, or claimed by another worker.

@@ -58,7 +58,7 @@ def checked(
         raise Invalid("warm slots are a whole number from 0 to 1,000,000,000", field="slots_per_destination")
     up = list(fleet.destinations.filter(state=Destination.State.UP).order_by("index"))
     if not up:
-        raise Conflict("no destination of this fleet is up, so there is nowhere to place a key")
+        raise Conflict("no destination of this fleet is up; set at least one to up")
     if (reserved := sum((tenant_floor or {}).values())) > slots * len(up):
         raise Invalid(f"{reserved:,} slots are reserved and the fleet has {slots * len(up):,}", field="tenant_floor")
     factor, moved = _replan_options(fleet, incumbent, max_imbalance_factor, max_moved_share)
@@ -141,9 +141,9 @@ def _check_tenants(workload: Workload, known: set[str] | None, quota: dict[str, 
         if not wanted:
             continue
         if known is None:
-            raise Invalid(f"workload {workload.name} does not say which tenant a key belongs to", field=field)
+            raise Invalid(f"workload {workload.name} has no tenants", field=field)
         if len(wanted) > MAX_TENANTS:
-            raise Invalid(f"{MAX_TENANTS:,} tenants at most", field=field)
+            raise Invalid(f"enter at most {MAX_TENANTS:,} tenants", field=field)
         for tenant, count in wanted.items():
             if tenant not in known:
                 raise Invalid(f"workload {workload.name} has no tenant {tenant!r}", field=field)

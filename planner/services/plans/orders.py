@@ -1,4 +1,4 @@
-"""Ordering plans."""
+"""Order plans."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ class Reproduction:
 
 
 def reproduce_plan(plan: Plan) -> Reproduction:
-    """Build the table again from the stored rates and parameters; nothing is stored.
+    """Build the table again from the stored rates and parameters; store nothing.
 
     Raises
     ------
     Conflict
-        When the plan has no table.
+        If the plan has no table.
     ArtifactLost
         When an input is missing or does not match its digest.
     """
@@ -51,12 +51,12 @@ def reproduce_plan(plan: Plan) -> Reproduction:
 
 
 def reproduce_replay(replay: Replay) -> Reproduction:
-    """Run every cell of a finished replay again and compare its figures; nothing is stored.
+    """Run every cell of a finished replay again and compare the figures; store nothing.
 
     Raises
     ------
     Conflict
-        When the replay has no figures.
+        If the replay has no figures.
     """
     if replay.state != Replay.State.SUCCEEDED:
         raise Conflict(f"{replay} is {replay.get_state_display()}: it has no figures to reproduce")

@@ -55,7 +55,7 @@ def create_fleet(*, acting_user: User) -> Fleet:
         acting_user=acting_user,
         slug=SLUG,
         name="Sample fleet",
-        description="Simulated: generated key rates, a modelled engine, and traffic replayed against the clock.",
+        description="Simulated: generated key rates, a modelled engine, and traffic replayed in real time.",
         destinations=[(f"d{i:02d}", f"http://127.0.0.1:{9000 + i}") for i in range(DESTINATIONS)],
         engine_profile=ENGINE_PROFILE,
         accept_simulated=True,
@@ -92,7 +92,7 @@ def create_workload(*, acting_user: User, fleet: Fleet) -> Workload:
 
 
 def order_plan(*, acting_user: User, fleet: Fleet, workload: Workload, calibration: Calibration) -> tuple[Plan, Job]:
-    """A plan for the sample, with the replay that follows it."""
+    """Order a plan for the sample, with a replay after the build."""
     return plan_orders.order_plan(
         acting_user=acting_user,
         fleet=fleet,
@@ -104,5 +104,5 @@ def order_plan(*, acting_user: User, fleet: Fleet, workload: Workload, calibrati
 
 
 def calibrate(*, acting_user: User, fleet: Fleet, workload: Workload) -> Calibration:
-    """A simulated calibration of the sample's engine."""
+    """Simulate a calibration of the sample's engine."""
     return calibrations.simulate_calibration(acting_user=acting_user, fleet=fleet, workload=workload)

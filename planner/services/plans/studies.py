@@ -42,7 +42,7 @@ def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITI
         raise Invalid(f"{kind!r} is not one of {', '.join(Study.Kind.values)}", field="kind")
     plan = lock_plan(plan.pk)
     if plan.table_id is None:
-        raise Conflict(f"{plan} has no table, so there is nothing to study")
+        raise Conflict(f"{plan} has no table; build it first")
     if open_study(plan) is not None:
         raise Conflict(f"a study of {plan} is already queued or running")
     job = jobs.file_job(
@@ -58,7 +58,7 @@ def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITI
 
 
 def open_study(plan: Plan) -> Job | None:
-    """The open job of a study of this plan."""
+    """Return the open job of a study of this plan."""
     return Job.objects.filter(kind=Job.Kind.STUDY, subject_id=plan.pk, state__in=Job.OPEN).first()
 
 
@@ -113,7 +113,7 @@ def run_study(job: Job) -> None:
 
 @transaction.atomic
 def study_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a study could not be done."""
+    """Record that a study failed."""
     if not jobs.lock_mine(job):
         return
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)

@@ -1,4 +1,4 @@
-"""From a plan's inputs to its table: Algorithm 1 from scratch, or a replan of another plan's table."""
+"""Compute a plan's table from its inputs: Algorithm 1 from scratch, or a replan of another plan's table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.routing import RoutingTable, build_table, replan
 from planner.routing.parameters import PlanParameters
 from planner.routing.renumber import with_destinations, with_keys
 
-# Tenants that a summary lists; the table itself has all of them.
+# Maximum tenants in a summary; the table has all of them.
 LISTED_TENANTS = 100
 
 
@@ -65,7 +65,7 @@ def build(plan: Plan, inputs: Inputs) -> Built:
 
 
 def _replanned(plan: Plan, incumbent: Plan, inputs: Inputs) -> Built:
-    """Replan over the destinations of both plans, then keep those of the new one.
+    """Replan over the destinations of both plans, then keep the destinations of the new plan.
 
     1. The keys of the incumbent are found by name in the new workload; keys that are gone leave its table.
     2. Its destinations come first, in its order, and new ones after them; destinations that are not up now are not
@@ -100,7 +100,7 @@ def build_options(plan: Plan, inputs: Inputs) -> JsonObject:
 
 
 def _options(parameters: PlanParameters, inputs: Inputs, capacity: list[float]) -> JsonObject:
-    """Keyword arguments that `build_table` and `replan` share."""
+    """Return the keyword arguments that `build_table` and `replan` share."""
     given = {
         "capacity": np.array(capacity) if any(speed != 1.0 for speed in capacity) else None,
         "balance_target": parameters.balance_target,
@@ -167,9 +167,9 @@ def summary_of(plan: Plan, built: Built) -> JsonObject:
 
 
 def _tenants(built: Built) -> list[JsonObject]:
-    """The warm set by tenant, the largest part first: shares of the slots used and of the admitted rate.
+    """Return the admitted keys by tenant, the largest share first: shares of used slots and of the admitted rate.
 
-    ``warm_share`` is the part of the tenant's own requests that go to its admitted keys.
+    ``warm_share`` is the share of the tenant's requests that go to its admitted keys.
     """
     table, inputs = built.table, built.inputs
     if inputs.tenants is None:

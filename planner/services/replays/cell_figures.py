@@ -32,7 +32,7 @@ def figures_of_result(
 ) -> CellFigures:
     """Return the figures of one cell: `ReplayResult.summary`, and figures of tenants, locality and recovery.
 
-    All figures are of the requests that count: served, and after the warm-up.
+    All figures are of measured requests: served, and after the warm-up.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def figures_of_result(
 
 
 def _throughput(result: ReplayResult, part: NDArray[np.bool_]) -> float | None:
-    """Requests/s that were finished, from the first arrival to the last answer."""
+    """Return finished requests/s, from the first arrival to the last answer."""
     if not part.any():
         return None
     arrival = result.arrival_s[part]

@@ -34,7 +34,7 @@ def figures_of(cell: ReplayCell, checkpoint: Callable[[], None] = lambda: None) 
     Raises
     ------
     ValueError
-        For arguments that the engine refuses, and where no request is left to measure.
+        If the engine refuses an argument, or no request is left to measure.
     """
     try:
         return _figures(cell, checkpoint)
@@ -91,7 +91,7 @@ def _trace(cell: ReplayCell, chosen: ReplayParameters, checkpoint: Callable[[], 
 
 
 def moment_s(trace: Trace, share: float) -> float:
-    """Seconds on the trace's clock of a share of its arrivals' span."""
+    """Convert a share of the arrivals' span to seconds on the trace's clock."""
     first, last = float(trace.arrival_s[0]), float(trace.arrival_s[-1])
     return first + share * (last - first)
 

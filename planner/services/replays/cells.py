@@ -196,7 +196,7 @@ def _mark_running(replay_id: int) -> None:
 
 
 def _outcome(cell: ReplayCell) -> tuple[JsonObject, str]:
-    """The figures of a claimed cell, or why there are none."""
+    """Return the figures of a claimed cell, or the reason why there are none."""
     if cell.attempt > MAX_ATTEMPTS:
         return (
             {},
@@ -219,7 +219,7 @@ def _watch(cell: ReplayCell) -> Callable[[], None]:
     mine = ReplayCell.objects.filter(pk=cell.pk, state=ReplayCell.State.RUNNING, attempt=cell.attempt)
     looked = time.monotonic()
 
-    def look() -> None:
+    def check() -> None:
         nonlocal looked
         if time.monotonic() - looked < LOOK_EVERY_S:
             return
@@ -229,7 +229,7 @@ def _watch(cell: ReplayCell) -> Callable[[], None]:
         if not mine.exists():
             raise NotWantedError
 
-    return look
+    return check
 
 
 def messages(job: Job) -> list[kinds.Message]:

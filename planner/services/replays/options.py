@@ -157,7 +157,7 @@ def chosen(
     capacity = plan.calibration.q_cap * sum(plan.capacity)
     loads = sorted(set(loads_rps or _default_loads(capacity, plan.workload.total_rps if plan.workload else 0.0)))
     if any(not MIN_LOAD_RPS <= load <= MAX_LOAD_RPS for load in loads):
-        raise Invalid(f"loads are requests/s from {LOADS_IN_WORDS}", field="loads_rps")
+        raise Invalid(f"enter loads from {LOADS_IN_WORDS} requests/s", field="loads_rps")
     seeds = sorted(set(seeds or DEFAULT_SEEDS))
     if any(not 0 <= seed < 2**31 for seed in seeds):
         raise Invalid("seeds are whole numbers from 0 to 2^31 - 1", field="seeds")

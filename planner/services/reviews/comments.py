@@ -22,7 +22,7 @@ def comment_plan(*, acting_user: User, plan: Plan, text: str) -> PlanComment:
     if not text:
         raise Invalid("a comment must not be empty", field="text")
     if len(text) > MAX_COMMENT_CHARS:
-        raise Invalid(f"{MAX_COMMENT_CHARS:,} characters at most", field="text")
+        raise Invalid(f"enter at most {MAX_COMMENT_CHARS:,} characters", field="text")
     digest = plan.gate_evaluations.order_by("-id").values_list("evidence_digest", flat=True).first() or ""
     row = PlanComment.objects.create(plan=plan, author=acting_user, text=text, evidence_digest=digest)
     record_event(

@@ -63,18 +63,18 @@ def _told(name: str, now: JsonObject, then: JsonObject) -> str:
 
 
 def current_evaluation(plan: Plan, stored: Preloaded) -> GateEvaluation:
-    """The latest evaluation, when it passed and its evidence is what would be collected and judged now.
+    """Return the latest evaluation if it passed and its evidence is still current.
 
     `stored` was read before the plan was locked (`preload.after_reading`).
 
     Raises
     ------
     Conflict
-        Saying what is missing, did not pass, or changed since.
+        If the evaluation is missing, did not pass, or is stale; the message says which.
     """
     evaluation = plan.gate_evaluations.order_by("-id").first()
     if evaluation is None:
-        raise Conflict("the checklist was not evaluated yet; replay the plan first", code="gate-missing")
+        raise Conflict("the checklist is not evaluated yet; replay the plan first", code="gate-missing")
     if not evaluation.passed:
         open_items = [str(item) for item in evaluation.items.exclude(verdict=checklist.PASS).filter(waived=False)]
         raise Conflict(f"the checklist does not pass: {'; '.join(open_items)}", code="gate-not-passed")

@@ -1,4 +1,4 @@
-"""Submitting a plan for review, withdrawing it and archiving it."""
+"""Submit a plan for review, withdraw it, archive it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _submit(acting_user: User, plan: Plan, expected_version: int | None, stored:
 
 @transaction.atomic
 def withdraw_plan(*, acting_user: User, plan: Plan, expected_version: int | None = None) -> Plan:
-    """Take a plan back from review."""
+    """Withdraw a plan from review."""
     rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = lock_plan(plan.pk, expected_version)
     if plan.state != Plan.State.IN_REVIEW:

@@ -45,7 +45,7 @@ def request_waiver(*, acting_user: User, plan: Plan, check_name: str, reason: st
     if not reason.strip():
         raise Invalid("say why the plan may continue without this check", field="reason")
     if len(reason) > MAX_REASON:
-        raise Invalid(f"{MAX_REASON:,} characters at most", field="reason")
+        raise Invalid(f"enter at most {MAX_REASON:,} characters", field="reason")
     now = timezone.now()
     if not now < expires_at <= now + dt.timedelta(days=MAX_DAYS, minutes=1):
         raise Invalid(f"a waiver ends in the future, within {MAX_DAYS} days", field="expires_at")
@@ -70,7 +70,7 @@ def _require_open(plan: Plan, check_name: str) -> None:
     judged = [c for item in evaluation.items.all() for c in item.checks] if evaluation else []
     found = next((c for c in judged if c["name"] == check_name), None)
     if found is None:
-        raise Conflict("the checklist was not evaluated yet, so there is nothing to waive", code="gate-missing")
+        raise Conflict("the checklist is not evaluated yet; replay the plan first", code="gate-missing")
     if found["verdict"] == PASS:
         raise Conflict(f"{check_name} passes: there is nothing to waive", code="passes")
 
@@ -90,7 +90,7 @@ def grant_waiver(*, acting_user: User, waiver: Waiver) -> Waiver:
     rights.require(acting_user, rights.APPROVE, waiver.plan.fleet)
     plan, waiver = _locked(waiver)
     if waiver.granted_at is not None:
-        raise Conflict("this waiver is granted already", code="granted")
+        raise Conflict("this waiver is already granted", code="granted")
     if acting_user.pk in (waiver.requested_by_id, plan.author_id, plan.submitted_by_id):
         raise NotAllowed(
             "The requester of a waiver, and author and submitter of the plan, cannot grant it; a second person must.",
@@ -111,7 +111,7 @@ def refuse_waiver(*, acting_user: User, waiver: Waiver, reason: str = "") -> Wai
         rights.require(acting_user, rights.APPROVE, waiver.plan.fleet)
     _, waiver = _locked(waiver)
     if waiver.granted_at is not None:
-        raise Conflict("this waiver is granted already; revoke it", code="granted")
+        raise Conflict("this waiver is already granted; revoke it", code="granted")
     return _end(acting_user, waiver, "waiver.refused", reason)
 
 

@@ -1,4 +1,4 @@
-"""Importing measured rates and traces."""
+"""Import measured rates and traces."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def import_workload(
     Raises
     ------
     ImportProblem
-        Naming file, row and field; nothing is stored then.
+        If the file cannot be read; the message names file, row and field. Nothing is stored.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     for field, value in (("key_depth", key_depth), ("block_tokens", block_tokens)):
@@ -78,7 +78,7 @@ def store_workload(
         if measured_at.tzinfo is None:
             raise Invalid("give the time zone, as in 2026-03-14T10:00:00+00:00", field="measured_at")
         if not EARLIEST <= measured_at <= timezone.now() + dt.timedelta(hours=1):
-            raise Invalid("the rates were measured between the year 2000 and now", field="measured_at")
+            raise Invalid("enter a time between the year 2000 and now", field="measured_at")
     with transaction.atomic():
         rates = artifacts.store_rates(parsed.key_names, parsed.rates, parsed.tenants, parsed.prefix_tokens)
         trace = artifacts.store_trace(parsed.trace) if parsed.trace is not None else None
@@ -105,7 +105,7 @@ def store_workload(
                     created_by=acting_user,
                 )
         except IntegrityError as error:
-            raise Conflict(f"this fleet has a workload named {name!r} already", code="exists", field="name") from error
+            raise Conflict(f"this fleet already has a workload named {name!r}", code="exists", field="name") from error
         record_event(
             "workload.imported",
             acting_user=acting_user,

@@ -1,4 +1,4 @@
-"""The requests of a workload, for replays and calibrations."""
+"""Read or generate the requests of a workload, for replays and calibrations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def synthetic_settings(workload: Workload, requests: int | None = None) -> Synth
     Raises
     ------
     ValueError
-        When there is neither a trace nor any key with a rate above 0.
+        If the workload has neither a trace nor a key with a rate above 0.
     """
     if workload.trace_id is not None:
         return None
@@ -95,7 +95,7 @@ def retimed(
     checkpoint: Callable[[], None] = lambda: None,
     **arrivals: Any,
 ) -> Trace:
-    """`trace_of` at another load, with the arguments of `simulation.retime`, ready to be replayed.
+    """Return `trace_of` at another load, with the arguments of `simulation.retime`, ready to be replayed.
 
     Cached in the process: all policies of a load and seed use the same arrivals, one after the other.
     """

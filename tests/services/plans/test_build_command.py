@@ -55,7 +55,7 @@ def test_a_replan_names_its_plan_by_number(cast, ready):
     [
         (["--tenant-quota", "acme"], "is not a tenant and its slots"),
         (["--tenant-quota", "acme=-1"], "is not a tenant and its slots"),
-        (["--tenant-quota", "acme=1", "--tenant-quota", "acme=2"], "--tenant-quota: 'acme' stands there twice"),
+        (["--tenant-quota", "acme=1", "--tenant-quota", "acme=2"], "--tenant-quota: 'acme' occurs twice"),
         (["--tenant-floor", "nobody=1"], "has no tenant 'nobody'"),
         (["--replan-from", "77"], "fleet alpha has no plan 77"),
         (["--replan-from", "0"], "Flat-LB has no table to start from"),

@@ -120,7 +120,7 @@ def test_a_plan_with_a_schedule_is_archived_after_the_schedule_is_cancelled(cast
     with pytest.raises(Conflict) as refusal:
         retire_plan(acting_user=cast.ada, plan=plan)
     assert refusal.value.code == "scheduled"
-    assert f"{scheduled.scheduled_for:%Y-%m-%d %H:%M} UTC; call that off first" in refusal.value.message
+    assert f"{scheduled.scheduled_for:%Y-%m-%d %H:%M} UTC; cancel the schedule first" in refusal.value.message
     abort_rollout(acting_user=cast.linus, rollout=scheduled)
     assert retire_plan(acting_user=cast.ada, plan=plan).state == Plan.State.RETIRED
 
@@ -199,7 +199,7 @@ def test_one_rollout_ahead_a_fleet(cast, fleet, plan, scheduled):
         with pytest.raises(Conflict) as refusal:
             start_rollout(acting_user=cast.linus, plan=other, scheduled_for=at)
         assert refusal.value.code == "scheduled"
-        assert "call that off first" in refusal.value.message
+        assert "cancel the schedule first" in refusal.value.message
 
 
 def test_only_what_is_scheduled_is_moved(cast, fleet):

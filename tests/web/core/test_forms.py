@@ -99,7 +99,7 @@ def test_a_name_that_is_taken_is_refused_beside_the_name(sign_in, cast: Cast, fl
          "file": SimpleUploadedFile("x.csv", b"key,rate\na,4\n")},
     )  # fmt: skip
     assert page.status_code == 409
-    assert page.context["form"].errors["name"] == ["This fleet has a workload named 'night' already"]
+    assert page.context["form"].errors["name"] == ["This fleet already has a workload named 'night'"]
 
 
 def test_a_calibration_is_recorded_and_a_wrong_one_refused(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -132,7 +132,7 @@ def test_a_plan_with_a_wrong_target_or_no_destination_up_is_refused(sign_in, cas
     fleet.destinations.update(state="down")
     page = ada.post(address, form)
     assert page.status_code == 409
-    assert "nowhere to place a key" in page.content.decode()
+    assert "set at least one to up" in page.content.decode()
 
 
 def test_another_fleets_workload_cannot_be_chosen(sign_in, cast: Cast, fleet: Fleet) -> None:
@@ -167,7 +167,7 @@ def test_a_fleet_is_created_from_lines_and_a_wrong_line_named(sign_in, cast: Cas
     assert (made.auto_advance, made.auto_fall_back, made.accept_simulated) == (False, True, False)
     page = root.post(reverse("fleet-new"), {**form, "destinations": "a http://10.0.0.1"})
     assert page.status_code == 409
-    assert page.context["form"].errors["slug"] == ["A fleet named 'gamma' exists already"]
+    assert page.context["form"].errors["slug"] == ["A fleet named 'gamma' already exists"]
 
 
 def test_policy_changes_and_a_stale_form_is_refused(sign_in, cast: Cast, fleet: Fleet) -> None:

@@ -58,7 +58,7 @@ def test_every_wrong_line_is_named(sign_in, cast: Cast, fleet: Fleet) -> None:
     ("line", "fault"),
     [
         ("k http://k 1_0", "'1_0' is not a speed from 0.01 to 100."),
-        ("l\u200b http://l", "the name 'l\\u200b' holds characters that cannot be seen."),
+        ("l\u200b http://l", "the name 'l\\u200b' contains invisible characters; remove them."),
         ("m http://ada:secret@m", "write the URL without user and password: routers and the audit trail show it."),
         ("n" * 121 + " http://n", "destination names have 1 to 120 characters."),
     ],
@@ -80,7 +80,7 @@ def test_a_name_that_the_fleet_has_is_refused_beside_the_lines(sign_in, cast: Ca
     form = {"destinations": "d0 http://10.0.0.4:8000", "expected_version": 1}
     page = sign_in(cast.root).post(reverse("destinations-add", args=[fleet.slug]), form)
     assert page.status_code == 409
-    assert page.context["form"].errors["destinations"] == ["This fleet has a destination named 'd0' already"]
+    assert page.context["form"].errors["destinations"] == ["This fleet already has a destination named 'd0'"]
     page = sign_in(cast.root).post(reverse("destinations-add", args=[fleet.slug]), {"destinations": " \n"})
     assert page.status_code == 400
     assert "destinations" in page.context["form"].errors
