@@ -77,7 +77,7 @@ def _may_be_built(job: Job, plan: Plan) -> bool:
     if plan.state in (Plan.State.QUEUED, Plan.State.BUILDING):
         return True
     if plan.state != Plan.State.CANCELLED:
-        raise JobFailed(f"{plan} is {plan.get_state_display()} ; there is nothing to build")
+        raise JobFailed(f"{plan} is already {plan.get_state_display()}: there is nothing to build")
     jobs.finish(job, Job.State.CANCELLED, error=f"{plan} was cancelled")
     return False
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 BAD_WEIGHTS = [0, 0.0, -1, 0.0099, 100.1, 1e9, 10**400, math.nan, math.inf, "fast", "2", True, [2]]
 NEW = ("d4", "http://127.0.0.1:9104")
-# Control signs, and those that turn the direction of writing or take no room; blanks that nobody sees.
+# Control characters, characters that reverse the direction of text or have no width, and invisible blanks.
 BAD_NAMES = ["d\n4", "d\t4", "\u202e4d", "d4\u200b", "d\u00a04", " d4", "d4 ", "d  4", " "]
 BAD_URLS = [
     "http://ada:secret@d5", "http://ada@d5", "http://@d5", "http://d5:0", "http://d5:65536", "http://d 5", "//d5",
