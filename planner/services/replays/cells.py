@@ -64,7 +64,7 @@ def run_next_cell(replay_id: int) -> None:
     """Run queued cells of the replay for a turn, then send the message again while cells are queued.
 
     Finished cells are counted once per turn. The last cell of a replay is counted too: after it no cell is
-    cell, or its turn is over.
+    queued, or the turn is over.
     """
     if _other_version(replay_id):
         return
