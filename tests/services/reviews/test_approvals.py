@@ -89,7 +89,7 @@ def lose_the_account(cast, user):
 
 
 @pytest.mark.parametrize("lose", [lose_the_role, lose_the_account])
-def test_the_vote_of_who_lost_the_right_counts_neither_at_approval_nor_at_deployment(client, cast, fleet, lose):
+def test_an_approval_does_not_count_after_the_approver_lost_the_right(client, cast, fleet, lose):
     fleets.change_policy(acting_user=cast.root, fleet=fleet, min_approvals=2)
     plan = make.submitted_plan(cast, fleet)
     approve(cast.grace, plan)
@@ -105,7 +105,7 @@ def test_the_vote_of_who_lost_the_right_counts_neither_at_approval_nor_at_deploy
     client.force_login(cast.ada)
     page = client.get(f"/fleets/{fleet.slug}/plans/{plan.number}/").content.decode()
     assert page.count("by who may not approve any more") == 2
-    assert "grace, hopper approved and may not approve" in page
+    assert "grace, hopper approved and may no longer approve" in page
     roles.grant_role(acting_user=cast.root, user=cast.hopper, role="approver", fleet=fleet)
     roles.set_active(acting_user=cast.root, user=cast.hopper, active=True)
     assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY
@@ -199,9 +199,7 @@ def test_accounts_without_an_address_share_none(cast, fleet):
 
 
 @pytest.mark.parametrize("silence", ["monitor", "telemetry"])
-def test_silence_refuses_votes_and_deployments_for_as_long_as_it_lasts_and_costs_no_approval(
-    cast, fleet, silence, monkeypatch
-):
+def test_silence_refuses_approvals_and_deployments_and_keeps_older_approvals(cast, fleet, silence, monkeypatch):
     plan = make.approved_plan(cast, fleet)
     evidence = make.evaluation_of(plan).evidence_digest
     later = timezone.now() + dt.timedelta(minutes=10)
@@ -217,7 +215,7 @@ def test_silence_refuses_votes_and_deployments_for_as_long_as_it_lasts_and_costs
     with pytest.raises(Conflict) as refusal:
         start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "evidence-lapsed"
-    words = {"monitor": "The monitor ran 0:10:0", "telemetry": "Telemetry is silent for 0:10:0"}
+    words = {"monitor": "The monitor last ran 0:10:0", "telemetry": "The last telemetry is 0:10:0"}
     assert words[silence] in refusal.value.message
     monkeypatch.setattr(timezone, "now", real)
     assert make.judge_again(cast, plan).evidence_digest == evidence
