@@ -24,7 +24,7 @@ def cooling_down_until(fleet: Fleet, now: dt.datetime | None = None) -> dt.datet
     return until if until > (now or timezone.now()) else None
 
 
-def thrown_out(fleet: Fleet) -> set[int]:
+def aborted_plans(fleet: Fleet) -> set[int]:
     """Return the numbers of the plans that the newest automatic fallback took off traffic."""
     newest = _newest(fleet)
     live = newest.before.get("live", []) if newest is not None else []

@@ -36,14 +36,14 @@ def watch(job: Job) -> Callable[[int], None]:
     """Return a checkpoint for replays that stops them when the job is cancelled or taken over."""
     looked = time.monotonic()
 
-    def look(_dispatched: int) -> None:
+    def check(_dispatched: int) -> None:
         nonlocal looked
         if time.monotonic() - looked > LOOK_EVERY_S:
             looked = time.monotonic()
             if not jobs.is_mine(job):
                 raise Stopped
 
-    return look
+    return check
 
 
 def store(

@@ -55,7 +55,7 @@ class Drift:
     figures: JsonObject = field(default_factory=dict)
 
 
-def look(fleet: Fleet, active: Rollout, last: DriftCheck | None, now: dt.datetime) -> Drift:
+def judge(fleet: Fleet, active: Rollout, last: DriftCheck | None, now: dt.datetime) -> Drift:
     """Judge the telemetry since the last check. The caller ensures that no report is stored meanwhile."""
     until = now - dt.timedelta(seconds=GRACE_S)
     since = until - dt.timedelta(seconds=FIRST_S)

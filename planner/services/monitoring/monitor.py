@@ -28,7 +28,7 @@ from planner.selectors.rollouts.queries import freeze_of, latest_analysis, what_
 from planner.services.audit.events import record_event
 from planner.services.base.locking import JUDGING_SPACE, MONITOR_SPACE, held, lock, wait_in_transaction
 from planner.services.monitoring.canary_analysis import analyse_step
-from planner.services.monitoring.drift import GRACE_S, Drift, look
+from planner.services.monitoring.drift import GRACE_S, Drift, judge
 from planner.services.rollouts.fallback import fall_back
 from planner.services.rollouts.starts import fire_schedules
 from planner.services.rollouts.steps import abort_rollout, advance_rollout
@@ -93,7 +93,7 @@ def _check(fleet: Fleet, now: dt.datetime, by_hand: bool) -> DriftCheck:
     last = newest_check(fleet)
     fleet = lock(Fleet, fleet.pk)
     active = fleet.rollouts.select_related("plan", "fleet").get(state=Rollout.State.ACTIVE)
-    drift = look(fleet, active, last, now)
+    drift = judge(fleet, active, last, now)
     in_a_row = _breaches_before(fleet, active) + 1 if drift.verdict == Verdict.OUT_OF_RANGE else 0
     check = DriftCheck.objects.create(
         fleet=fleet,

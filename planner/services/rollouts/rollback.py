@@ -8,7 +8,7 @@ from django.utils import timezone
 from planner.errors import Conflict
 from planner.models import Destination, Fleet, GateEvaluation, Plan, Rollout
 from planner.selectors.access import rights
-from planner.selectors.monitoring.cool_down import cooling_down_until, thrown_out
+from planner.selectors.monitoring.cool_down import aborted_plans, cooling_down_until
 from planner.selectors.rollouts.rollback_targets import approvals_stand
 from planner.services.audit.events import record_event
 from planner.services.base.locking import lock
@@ -141,7 +141,7 @@ def _still_fits(fleet: Fleet, plan: Plan, earlier: Rollout, passage: Passage) ->
     if revoked := _revoked(plan, earlier):
         passage.meet("waiver-revoked", f"{plan} was approved with a waiver that was revoked later: {revoked}", "waiver")
     until = cooling_down_until(fleet)
-    if until is not None and plan.number in thrown_out(fleet):
+    if until is not None and plan.number in aborted_plans(fleet):
         passage.meet(
             "cooling-down",
             f"the monitor fell back from {plan}; it cannot be active before {until:%Y-%m-%d %H:%M:%S} UTC",

@@ -76,7 +76,7 @@ def _advance(
     passage.not_frozen()
     evaluation = require_approved(rollout.plan, stored)
     passage.not_held(rollout)
-    before, higher = _standing(rollout), next_weight(rollout)
+    before, higher = _rollout_facts(rollout), next_weight(rollout)
     rollout.evidence_digest = evaluation.evidence_digest
     if higher is None:
         _activate(fleet, rollout, acting_user)
@@ -108,7 +108,7 @@ def _promote(
     passage.not_frozen()
     evaluation = require_approved(rollout.plan, stored)
     passage.not_held(rollout, but=("watching",))
-    before = _standing(rollout)
+    before = _rollout_facts(rollout)
     rollout.evidence_digest = evaluation.evidence_digest
     _activate(fleet, rollout, acting_user)
     _published("rollout.promoted", fleet, rollout, evaluation,
@@ -116,7 +116,7 @@ def _promote(
     return rollout
 
 
-def _standing(rollout: Rollout) -> JsonObject:
+def _rollout_facts(rollout: Rollout) -> JsonObject:
     return {**audit_facts(rollout), "step": step_number(rollout)}
 
 

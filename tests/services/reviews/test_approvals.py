@@ -199,9 +199,7 @@ def test_accounts_without_an_address_share_none(cast, fleet):
 
 
 @pytest.mark.parametrize("silence", ["monitor", "telemetry"])
-def test_silence_refuses_votes_and_deployments_for_as_long_as_it_lasts_and_costs_no_approval(
-    cast, fleet, silence, monkeypatch
-):
+def test_silence_refuses_approvals_and_deployments_and_keeps_older_approvals(cast, fleet, silence, monkeypatch):
     plan = make.approved_plan(cast, fleet)
     evidence = make.evaluation_of(plan).evidence_digest
     later = timezone.now() + dt.timedelta(minutes=10)
@@ -217,7 +215,7 @@ def test_silence_refuses_votes_and_deployments_for_as_long_as_it_lasts_and_costs
     with pytest.raises(Conflict) as refusal:
         start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "evidence-lapsed"
-    words = {"monitor": "The monitor ran 0:10:0", "telemetry": "Telemetry is silent for 0:10:0"}
+    words = {"monitor": "The monitor last ran 0:10:0", "telemetry": "The last telemetry is 0:10:0"}
     assert words[silence] in refusal.value.message
     monkeypatch.setattr(timezone, "now", real)
     assert make.judge_again(cast, plan).evidence_digest == evidence

@@ -78,7 +78,7 @@ def waiver_revoked(cast, fleet, plan):
     waivers.revoke_waiver(acting_user=cast.grace, waiver=plan.waivers.get())
 
 
-def thrown_out(cast, fleet, plan):
+def aborted_plans(cast, fleet, plan):
     fall_back(acting_user=None, fleet=fleet, reason="left the envelope")
 
 
@@ -88,7 +88,7 @@ def thrown_out(cast, fleet, plan):
         (other_profile, "profile-changed", "qwen-32b-h100"),
         (destination_down, "destinations-down", "d2 (down)"),
         (waiver_revoked, "waiver-revoked", "loss-bounded"),
-        (thrown_out, "cooling-down", "UTC"),
+        (aborted_plans, "cooling-down", "UTC"),
     ],
 )
 def test_facts_that_changed_since_stop_it_and_an_emergency_passes(cast, fleet, change, code, words):
@@ -96,7 +96,7 @@ def test_facts_that_changed_since_stop_it_and_an_emergency_passes(cast, fleet, c
     fleets.change_policy(acting_user=cast.root, fleet=fleet, cool_down_s=600.0, max_loss_imbalance=bound)
     plan = waived_plan(cast, fleet) if change is waiver_revoked else make.approved_plan(cast, fleet)
     make.activate(cast, make.canary(cast, fleet, plan))
-    if change is not thrown_out:
+    if change is not aborted_plans:
         fall_back(acting_user=cast.linus, fleet=fleet, reason="drill")
     change(cast, fleet, plan)
     refusal = refused(cast, fleet, plan)
