@@ -1,4 +1,4 @@
-"""What the commands share: the acting user, `--json`, and refusals as one clear line."""
+"""Shared parts of commands: the acting user, `--json`, and refusals as one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PlannerCommand(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """`--user` and `--json` on every command."""
-        parser.add_argument("--user", help="account that acts (default: your login name)")
+        parser.add_argument("--user", help="acting account (default: your login name)")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -48,14 +48,16 @@ def moment(text: str) -> dt.datetime:
     try:
         found = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no ISO 8601 time such as 2026-03-14T10:00:00+00:00") from error
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an ISO 8601 time such as 2026-03-14T10:00:00+00:00"
+        ) from error
     if found.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no time zone; add +00:00 for UTC")
     return found
 
 
 def user_named(name: str | None) -> User:
-    """The account that acts."""
+    """The acting account."""
     name = name or getpass.getuser()
     user = User.objects.filter(username=name, is_active=True).first()
     if user is None:

@@ -12,7 +12,7 @@ from planner.models import Job
 
 
 def wait_for(job: Job, say: Callable[[str], Any], timeout_s: float = 3600.0) -> Job:
-    """Poll the job until it is over, saying its progress; raise CommandError when it did not succeed."""
+    """Poll the job until it ends, printing its progress; raise CommandError when it did not succeed."""
     deadline, last = time.monotonic() + timeout_s, ""
     while True:
         job = Job.objects.get(pk=job.pk)
@@ -23,7 +23,7 @@ def wait_for(job: Job, say: Callable[[str], Any], timeout_s: float = 3600.0) -> 
             say(line)
             last = line
         if time.monotonic() > deadline:
-            raise CommandError(f"{job} is not done after {timeout_s:.0f} s; it goes on without this command")
+            raise CommandError(f"{job} is not finished after {timeout_s:.0f} s; it continues without this command")
         time.sleep(0.1)
     if job.state != Job.State.SUCCEEDED:
         raise CommandError(f"{job} {job.get_state_display()}: {job.error}")

@@ -13,8 +13,8 @@ from planner.services.monitoring import monitor
 
 class Command(PlannerCommand):
     help = (
-        "Look at a fleet now as the monitor does every minute: hold telemetry against the validated range, judge its "
-        "canary, and act where the fleet's policy says so. Exit status 1 when the range is left."
+        "Check a fleet now as the monitor does every minute: compare telemetry with the validated range, judge its "
+        "canary, and act where the fleet's policy says so. Exit status 1 when the fleet is outside the range."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -27,7 +27,7 @@ class Command(PlannerCommand):
         rights.require(user, rights.OPERATE, fleet)
         check = monitor.watch_fleet(fleet, by_hand=True)
         if check is None:
-            raise CommandError("the monitor is looking at this fleet at this moment")
+            raise CommandError("the monitor is checking this fleet at this moment")
         label = " (simulated)" if check.simulated else ""
         self.say(
             f"{fleet.slug}: {check.get_verdict_display()}{label}. {check.explanation}",

@@ -10,7 +10,7 @@ from planner.selectors.plans.explanations import explain
 
 
 class Command(PlannerCommand):
-    help = "Say why a key is where it is, or what a destination carries."
+    help = "Explain the place of a key, or the load of a destination."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

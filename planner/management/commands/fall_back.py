@@ -10,7 +10,7 @@ from planner.services.rollouts.fallback import fall_back
 
 
 class Command(PlannerCommand):
-    help = "Send all traffic of a fleet by Flat-LB, now."
+    help = "Route all traffic of a fleet by Flat-LB, now."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -15,16 +15,16 @@ class Command(BaseCommand):
     help = "First start: create the accounts, and the sample fleet with its plan, replay and gate. Later: nothing."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do what is missing; a start that was broken off goes on where it stopped."""
+        """Create what is missing; a start that was interrupted continues where it stopped."""
         passwords = bootstrap.create_first_accounts()
         if passwords:
-            self.stdout.write("Accounts (these passwords are shown this once):")
+            self.stdout.write("Accounts (these passwords are shown only once):")
             for name, password in passwords.items():
                 self.stdout.write(f"  {name:10} {password}")
         admin = User.objects.filter(username="admin").first()
         author = User.objects.filter(username="planner").first()
         if admin is None or author is None:
-            return  # renamed or removed since: this installation has people of its own
+            return  # Renamed or removed since: this installation has its own users.
         fleet = Fleet.objects.filter(slug=sample.SLUG).first()
         if fleet is None:
             if Fleet.objects.exists():
@@ -47,7 +47,7 @@ class Command(BaseCommand):
             self.step(f"checklist {'passed' if evaluation.passed else 'does not pass'} ({verdicts})")
 
     def wait_for_open_jobs(self, fleet: Fleet) -> None:
-        """Build, then replay: each job is waited for in turn."""
+        """Build, then replay, waiting for each job."""
         while (job := fleet.jobs.filter(state__in=Job.OPEN).order_by("id").first()) is not None:
             wait_for(job, self.step, timeout_s=600)
 

@@ -50,11 +50,11 @@ class Command(PlannerCommand):
             metavar="KIND:DESTINATION:START[:END][:xFACTOR]",
             help="down, drain or slow, times as shares of the replay, such as slow:d02:0.3:0.8:x2; may be given again",
         )
-        parser.add_argument("--switch-from", type=int, metavar="PLAN", help="number of the plan that is live first")
-        parser.add_argument("--switch-at", type=float, help="share of the replay at which this plan takes over")
+        parser.add_argument("--switch-from", type=int, metavar="PLAN", help="number of the plan that is active first")
+        parser.add_argument("--switch-at", type=float, help="share of the replay at which this plan replaces it")
         parser.add_argument("--also", type=int, nargs="+", metavar="PLAN", help="other plans to replay beside")
         parser.add_argument("--refine", type=int, default=0, help="rounds of bisection after the ladder is done")
-        parser.add_argument("--extend", action="store_true", help="rounds follow an open end of the ladder too")
+        parser.add_argument("--extend", action="store_true", help="also add loads beyond an open end of the ladder")
 
     def run(self, user: User, options: dict[str, Any]) -> None:
         """Start, then wait."""
@@ -73,7 +73,7 @@ class Command(PlannerCommand):
         row = Replay.objects.get(pk=row.pk)
         lines = [f"{row}: capacity at p99 <= {row.slo_p99_s:g} s"]
         if row.what_if:
-            lines[0] += f", with {' and '.join(row.parameters['what_if'])}: no evidence for the checklist"
+            lines[0] += f", with {' and '.join(row.parameters['what_if'])}: not evidence for the checklist"
         lines += [f"  {policy}: {text} requests/s" for policy, text in row.verdict["capacity"].items()]
         self.say("\n".join(lines), id=row.pk, state=row.state, figures_digest=row.figures_digest, verdict=row.verdict)
 

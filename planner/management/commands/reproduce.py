@@ -19,7 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Reproduce; exit status 1 when the result is another."""
+        """Reproduce; exit status 1 when the results differ."""
         model = Plan if options["what"] == "plan" else Replay
         row: Any = model.objects.filter(pk=options["id"]).first()
         if row is None:

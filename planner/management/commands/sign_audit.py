@@ -12,7 +12,7 @@ from planner.services.audit import chain
 
 
 class Command(PlannerCommand):
-    help = "Sign the head of the audit trail (Ed25519), to be kept elsewhere and held against it later."
+    help = "Sign the head of the audit trail (Ed25519). Keep the checkpoint elsewhere, to verify the trail later."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -19,7 +19,7 @@ from planner.services.rollouts.steps import (
 )
 from planner.templatetags.rollouts import keys_share
 
-# Moves of the rollout that is ahead, and which of them take a reason.
+# Actions on an open rollout, and whether they take a reason.
 MOVES: dict[str, tuple[Callable[..., Rollout], bool]] = {
     "advance": (advance_rollout, False),
     "promote": (promote_rollout, True),
@@ -30,23 +30,21 @@ MOVES: dict[str, tuple[Callable[..., Rollout], bool]] = {
 
 
 class Command(PlannerCommand):
-    help = (
-        "Start the canary of an approved plan, now or --at a time; or move the one that is ahead: --advance, --pause..."
-    )
+    help = "Start the canary of an approved plan, now or --at a time; or change an open rollout: --advance, --pause..."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("plan", type=int, help="number of the plan in its fleet")
         parser.add_argument("--fleet", required=True)
         what = parser.add_mutually_exclusive_group()
-        what.add_argument("--at", type=moment, metavar="TIME", help="start then, after everything was checked again")
+        what.add_argument("--at", type=moment, metavar="TIME", help="start at this time, after all checks are repeated")
         what.add_argument("--move-to", type=moment, metavar="TIME", help="move the start of a scheduled canary")
         for name in MOVES:
             what.add_argument(f"--{name}", action="store_true")
         parser.add_argument("--reason", default="", help="for --promote (needed), --pause and --abort")
 
     def run(self, user: User, options: dict[str, Any]) -> None:
-        """Start it, or move the one that is ahead."""
+        """Start a rollout, or change an open one."""
         plan = plan_numbered(fleet_named(options["fleet"]), options["plan"])
         move = next((name for name in MOVES if options[name]), None)
         if options["move_to"] is not None:

@@ -23,7 +23,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Verify and say what was found."""
+        """Verify and print the result."""
         try:
             kept = [chain.read_checkpoint(path, options["public_key"]) for path in options["checkpoint"]]
         except Refused as refusal:
@@ -43,4 +43,4 @@ class Command(BaseCommand):
             what = f"{verdict.links:,} events, {verdict.checkpoints} checkpoints"
             self.stdout.write(f"{what}: {state} ({took_s:.1f} s), head {verdict.head}")
         if not verdict.intact:
-            raise CommandError(f"the audit trail is not what it was: {verdict.fault_count:,} faults")
+            raise CommandError(f"the audit trail was altered: {verdict.fault_count:,} faults")

@@ -8,7 +8,7 @@ from django.db.models.functions import Lower
 
 from planner.models import Fleet, FleetRole
 
-ROWS = 500  # accounts that a page shows
+ROWS = 500  # Accounts on one page.
 
 
 def accounts_page() -> dict[str, object]:
@@ -22,7 +22,7 @@ def accounts_page() -> dict[str, object]:
 
 
 def shared_addresses() -> list[tuple[str, list[str]]]:
-    """E-mail addresses that several active accounts have: one person may stand behind them."""
+    """E-mail addresses of several active accounts, which may belong to one person."""
     active = User.objects.filter(is_active=True).exclude(email="").annotate(address=Lower("email"))
     shared = active.values("address").annotate(n=Count("pk")).filter(n__gt=1).values("address")
     found: dict[str, list[str]] = {}

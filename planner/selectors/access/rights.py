@@ -34,9 +34,9 @@ def require(user: User, right: str, fleet: Fleet | None = None) -> None:
 
 
 def require_now(user: User, right: str, fleet: Fleet | None = None) -> None:
-    """As `require`, of the account as it is now: for the second look, under the lock that an act waited for.
+    """As `require`, for the account as it is now: the second check, under the lock that the action waited for.
 
-    A user object keeps the roles that it was read with, so that one who lost theirs meanwhile would still hold them.
+    A user object caches the roles that it was read with, so a role that was removed meanwhile would still count.
     """
     require(User.objects.get(pk=user.pk), right, fleet)
 
@@ -58,7 +58,7 @@ def by_role(user: User | AnonymousUser, right: str, fleet: Fleet | None = None) 
 
 
 def open_break_glass_of(user: Any, fleet: Fleet) -> BreakGlass | None:
-    """The open break-glass of this person on this fleet. It is for people: requests with a token have none."""
+    """The open break-glass of this user on this fleet. Requests with a token have none."""
     if current_origin().token_number is not None:
         return None
     mine = BreakGlass.objects.filter(fleet=fleet, opened_by_id=user.pk, closed_at=None, expires_at__gt=timezone.now())
@@ -95,7 +95,7 @@ def sees(user: Any, fleet: Fleet) -> bool:
 
 
 def _roles(user: Any) -> dict[int, list[str]]:
-    """Roles on single fleets, read once a user object, as Django keeps its permissions."""
+    """Roles on single fleets, cached on the user object as Django caches its permissions."""
     if not hasattr(user, "_fleet_roles"):
         found: dict[int, list[str]] = {}
         for fleet_id, role in FleetRole.objects.filter(group__user=user.pk).values_list("fleet_id", "role"):

@@ -1,1 +1,1 @@
-"""What the pages of fleets show, and the routing table that routers poll."""
+"""Pages of fleets, and the routing table that routers poll."""

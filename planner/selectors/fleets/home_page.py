@@ -1,4 +1,4 @@
-"""What the first page shows: what is live, what waits for me, what runs."""
+"""The first page: active plans, items that wait for the user, and running jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def live_rollouts() -> QuerySet[Rollout]:
 
 
 def fleets_with_live(fleets: QuerySet[Fleet]) -> QuerySet[Fleet]:
-    """The fleets with `live`: their rollouts on traffic. Two queries, however many fleets there are."""
+    """The fleets with `live`: their rollouts with traffic. Two queries for any number of fleets."""
     return (
         fleets.select_related("serving_profile")
         .prefetch_related(Prefetch("rollouts", queryset=live_rollouts(), to_attr="live"))

@@ -1,4 +1,4 @@
-"""What the pages of a fleet show."""
+"""Pages of a fleet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from planner.selectors.rollouts.queries import freeze_of
 
 ROWS = 25
 SHOWN_DESTINATIONS = 100
-LONG = ("summary", "parameters")  # of plans: they grow with destinations and tenants
+LONG = ("summary", "parameters")  # Of plans: they grow with destinations and tenants.
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class FleetHeader:
-    """What the head of every page of a fleet shows: live rollouts with their shares, what is scheduled or frozen."""
+    """The header of every page of a fleet: live rollouts with their shares, schedules and freezes."""
 
     fleet: Fleet
     arms: list[Arm]
@@ -41,7 +41,7 @@ class FleetHeader:
 
 
 def header(fleet: Fleet) -> FleetHeader:
-    """The head of the pages of a fleet."""
+    """Read the header of the pages of a fleet."""
     rows = Rollout.objects.filter(fleet=fleet, state__in=Rollout.OPEN)
     found = list(rows.select_related("plan", "paused_by").defer("plan__summary", "plan__parameters").order_by("state"))
     live = [r for r in found if r.state in Rollout.LIVE]
@@ -81,7 +81,7 @@ def destinations_part(fleet: Fleet, named: str = "", start: int = 0) -> dict[str
 
 
 def fleet_page(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, object]:
-    """Everything of the fleet's own page but its header."""
+    """The data of the page of the fleet, except its header."""
     return {
         "destinations": destinations_part(fleet, named, start),
         "workloads": list(fleet.workloads.select_related("created_by")[:ROWS]),
@@ -114,7 +114,7 @@ def workload_page(workload: Workload) -> dict[str, Any]:
 
 @lru_cache(maxsize=32)
 def _curve(digest: str) -> dict[str, object]:
-    """How much of the traffic the busiest keys carry: (rank, share of requests) at about 60 ranks, log-spaced."""
+    """The share of traffic of the keys of highest rate: (rank, share of requests) at about 60 ranks, log-spaced."""
     names, rates = load_rates(Artifact.objects.get(digest=digest))
     order = np.argsort(-rates, kind="stable")
     total = float(rates.sum())

@@ -20,7 +20,7 @@ FORMAT = "cacheroute.table/1"
 
 @dataclass(frozen=True)
 class Published:
-    """The bytes that routers get: one version, one content."""
+    """The bytes that routers receive: one content for each version."""
 
     version: int
     issued_at: dt.datetime
@@ -28,13 +28,15 @@ class Published:
     packed: bytes  # gzip
 
 
-# The newest version of each fleet: rendering a million keys takes seconds, and every router asks for the same.
+# The newest version of each fleet: rendering a million keys takes seconds, and all routers request the same version.
 _newest: dict[int, Published] = {}
-_rendering = threading.Lock()  # a publish wakes all routers at once: one of them renders, the others wait for it
+_rendering = (
+    threading.Lock()
+)  # After a publish all routers request the table at once: one request renders it, the others wait.
 
 
 def published(fleet_id: int) -> Published:
-    """The published table as bytes, rendered once a version in this process."""
+    """The published table as bytes, rendered once per version in this process."""
     known = _known(fleet_id)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""What the page shows on which a plan is explained: one key or destination, and how sensitive the plan is."""
+"""The explanation page of a plan: one key or destination, and the sensitivity of the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REASONS = {
     "preferred_others": "the policy preferred others",
     "not_told": "more than one limit, or the table does not tell which",
 }
-# Figures of a reason as the page calls them; the others are only said in the sentence.
+# Labels of the figures of a reason; other figures appear only in the sentence.
 FIGURES = {
     "keys_before": "Keys before it",
     "slots": "Warm slots of the plan",
@@ -41,7 +41,7 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a study: its name on the page, whether it is a share, and which way is better (0: neither)."""
+    """A figure of a study: its name on the page, whether it is a share, and which direction is better (0: neither)."""
 
     label: str
     is_share: bool
@@ -63,7 +63,7 @@ EQUAL, FAR = 0.001, 0.05
 def explain_page(
     plan: Plan, *, key: str = "", destination: str = "", head: str = "", metric: str = ""
 ) -> dict[str, Any]:
-    """Everything of the page but the fleet's header; `fault` is a refusal of what was asked, or None."""
+    """The data of the page, except the header of the fleet; `fault` is a refusal of the input, or None."""
     told, fault = None, None
     if key or destination:
         try:
@@ -103,7 +103,7 @@ def _figures(told: dict[str, Any] | None) -> list[tuple[str, Any]]:
 
 
 def _grid(study: Study, head: str, metric: str) -> dict[str, object]:
-    """The chosen figure for every pair of factors, under the chosen share of the busiest key."""
+    """The chosen figure for every pair of factors, under the chosen share of the key of highest rate."""
     settings, factors = study.results["settings"], study.parameters["factors"]
     shares = study.parameters["head_shares"]
     at = int(head) if head.isascii() and head.isdigit() and len(head) < 4 and int(head) < len(shares) else 0
@@ -148,7 +148,7 @@ def _cell(row: dict[str, Any], base: dict[str, Any], name: str) -> dict[str, obj
 
 
 def _tone(value: float | None, normal: float | None, better: int) -> str:
-    """better, worse, much-better, much-worse, or same: against the base."""
+    """Return better, worse, much-better, much-worse or same, compared with the base."""
     if value is None or normal is None or not better:
         return "same"
     difference = (value - normal) * better

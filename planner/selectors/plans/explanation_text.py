@@ -1,4 +1,4 @@
-"""Explanations as one sentence that a person can act on at night; every number stands in the figures too."""
+"""Explanations as one sentence; every number in it is also in the figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def listed(names: list[str], most: int = 4) -> str:
 
 
 def of_key(told: JsonObject) -> str:
-    """What happens to a key and why."""
+    """The placement of a key and its reason."""
     start = (
         f"{told['name']} has rank {told['rank']:,} of {told['keys']:,} by rate "
         f"({amount(told['rate'])} requests/s, {_share(told['share_of_total'])} of all)"
@@ -62,7 +62,7 @@ def _admitted(told: JsonObject) -> str:
 
 
 def _place(told: JsonObject, member: JsonObject) -> str:
-    """Where one destination stood when the key came to it."""
+    """The load of one destination when the key was placed on it."""
     heavier = plural(member["heavier_keys"], "heavier key")
     before = f"{amount(member['load_before'])} requests/s from cold traffic and {heavier}"
     if member["kept"]:
@@ -145,7 +145,7 @@ _REASONS = {
 
 
 def _moved(told: JsonObject) -> str:
-    """What changes against the incumbent."""
+    """The changes from the incumbent."""
     if told["was"] is None:
         return ""
     plan = f"plan {told['incumbent']}"
@@ -159,7 +159,7 @@ def _moved(told: JsonObject) -> str:
 
 
 def of_destination(told: JsonObject) -> str:
-    """What a destination carries, and what its loss does."""
+    """The load of a destination, and the effect of its loss."""
     if not told["available"]:
         return f"{told['name']} takes nothing in this plan."
     text = (

@@ -1,4 +1,4 @@
-"""Why a key is where it is and what a destination carries: by name, as JSON, with one sentence for a person."""
+"""Why a key has its place and what a destination carries: by name, as JSON, with one sentence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Keys:
         return found
 
     def index(self, name: str) -> int:
-        """The index of a key, -1 when there is none of that name."""
+        """The index of a key; -1 when no key has that name."""
         found: int = pc.index(self.names, pa.scalar(name, pa.string())).as_py()
         return found
 
@@ -99,7 +99,7 @@ def destination_names(plan: Plan) -> list[str]:
 
 
 def _options(plan: Plan, keys: Keys) -> JsonObject:
-    """The arguments of the build that the table does not hold itself."""
+    """The arguments of the build that are not stored in the table."""
     parameters = plan.parameters
     given = {
         "balance_target": parameters.get("balance_target"),
@@ -183,7 +183,7 @@ def _at(plan: Plan, table: RoutingTable, keys: Keys, names: list[str], name: str
     told = {"kind": "destination", "name": name, **_json(told)}
     count = len(told["receivers"])
     shown = {"receivers": told["receivers"][:TOP_RECEIVERS], "receiver_count": count}
-    return {**told, **shown, "sentence": words.of_destination(told)}  # the sentence counts all of them
+    return {**told, **shown, "sentence": words.of_destination(told)}  # The sentence counts all of them.
 
 
 def _unknown(what: str, name: str, alike: list[str]) -> str:
@@ -193,9 +193,9 @@ def _unknown(what: str, name: str, alike: list[str]) -> str:
 
 
 def _alike(name: str, keys: Keys, table: RoutingTable) -> list[str]:
-    """The closest of the keys that begin the same way for longest, and of the busiest that are admitted."""
+    """The closest of the keys with the longest common beginning, and of the admitted keys of highest rate."""
     name = name[:HEAD]
-    low, high = 0, len(name)  # some key begins with name[:low]; none with name[: high + 1]
+    low, high = 0, len(name)  # Some key begins with name[:low]; none with name[: high + 1].
     while low < high:
         middle = (low + high + 1) // 2
         if pc.any(pc.starts_with(keys.names, name[:middle])).as_py():
@@ -209,7 +209,7 @@ def _alike(name: str, keys: Keys, table: RoutingTable) -> list[str]:
 
 
 def _json(value: Any) -> Any:
-    """The same with None for what is not finite, and lists for tuples."""
+    """The same with None for numbers that are not finite, and lists for tuples."""
     if isinstance(value, dict):
         return {name: _json(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

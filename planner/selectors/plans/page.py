@@ -1,4 +1,4 @@
-"""What the page of a plan shows: the verdict in one sentence, the figures beside it, the evidence behind it."""
+"""The page of a plan: the verdict in one sentence, the figures, and the evidence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from planner.simulation.options import ReplayParameters
 
 # Other replays that the page links to.
 SHOWN_REPLAYS = 10
-# The way of a plan that goes well, as the page draws it.
+# The states of a plan that becomes active, in order, as the page shows them.
 WAY = ("queued", "building", "built", "replaying", "replayed", "in_review", "approved")
 
 
@@ -40,23 +40,25 @@ def shown_replay(replays: list[Replay], pk: int | None = None) -> Replay | None:
 
 
 def replays_of(plan: Plan) -> list[Replay]:
-    """All replays of a plan, the newest first; their verdicts, which are long, are read one by one when asked for."""
+    """All replays of a plan, the newest first, without their verdicts, which are long and read one by one."""
     return list(plan.replays.defer("verdict").order_by("-id"))
 
 
 def unknown_keys(replay: Replay) -> list[str]:
-    """What other plans of the replay place that its workload does not know, in words; older replays did not count."""
+    """The keys of other plans in the replay that its workload does not have, in words; older replays did not count
+    them.
+    """
     parameters = ReplayParameters.from_json(replay.parameters)
     found = {}
     for other in (*parameters.also, *([parameters.switch] if parameters.switch else [])):
-        if other.unknown:  # unset where it was not counted
+        if other.unknown:  # None where it was not counted.
             count = f"{other.unknown:,} of {other.keys:,} keys of plan {other.plan}"
             found[other.plan] = f"{count} are unknown here and get no request"
     return list(found.values())
 
 
 def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
-    """What of a plan's evidence was simulated, in words. The replicas of a replay always are."""
+    """What was simulated in the evidence of a plan, in words. The replicas of a replay always are."""
     parts = []
     if plan.workload is not None and plan.workload.simulated:
         parts.append("generated rates")
@@ -71,7 +73,7 @@ def simulated_parts(plan: Plan, replay: Replay | None = None) -> list[str]:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the open job of a plan is; without an open job ``open`` is False."""
+    """Progress of the open job of a plan; without an open job ``open`` is False."""
 
     plan: Plan
     job: Job | None
@@ -87,7 +89,7 @@ class PlanPage:
 
 
 def plan_page(plan: Plan, replay_pk: int | None = None) -> PlanPage:
-    """Everything of a plan's page but the fleet's header, with the figures of the given replay of the plan."""
+    """The data of the page of a plan, except the header of the fleet, with the figures of the given replay."""
     replays = replays_of(plan)
     replay = shown_replay(replays, replay_pk)
     evaluation = plan.gate_evaluations.prefetch_related("items").order_by("-id").first()
@@ -151,7 +153,7 @@ def _share(mean: MeanOfSeeds | None) -> str:
 
 
 def _better(verdict: Verdict) -> str:
-    """Policies that pass more of the ladder than the plan does, over the seeds together."""
+    """Policies that pass more of the ladder than the plan does, over all seeds."""
     found = {name: row.capacity for name, row in verdict.policies.items() if row.capacity.steps}
     if CANDIDATE not in found:
         return ""
@@ -176,7 +178,7 @@ def _checks(evaluation: GateEvaluation | None) -> str:
 def way(plan: Plan) -> list[dict[str, str]]:
     """The steps from order to traffic: done, current or ahead."""
     if plan.kind == Plan.Kind.FLAT:
-        return []  # it was never built, replayed or reviewed, and must not look as if
+        return []  # Flat-LB is never built, replayed or reviewed, so these states are not shown as done.
     states = [*WAY, "canary", "active"]
     live = plan.rollouts.filter(state__in=("canary", "active")).order_by("-id").first()
     current = live.state if live else plan.state
@@ -190,7 +192,9 @@ def way(plan: Plan) -> list[dict[str, str]]:
 
 
 def progress(plan: Plan, replays: list[int] | None = None) -> Progress:
-    """How far the plan's open job is; `open` is False when there is none. ``replays``: all of the plan, where known."""
+    """Progress of the open job of the plan; `open` is False when there is none. ``replays``: all of the plan, where
+    known.
+    """
     if replays is None:
         replays = list(plan.replays.values_list("pk", flat=True))
     jobs = Job.objects.filter(fleet=plan.fleet, state__in=Job.OPEN)
@@ -240,7 +244,7 @@ class ChartData:
 
 
 def chart_data(slug: str, number: int, replay_pk: int | None = None) -> ChartData | None:
-    """What the charts of a plan draw; None without a built plan."""
+    """The data of the charts of a plan; None without a built plan."""
     plan = Plan.objects.select_related("fleet", "workload", "calibration").filter(fleet__slug=slug, number=number)
     row = plan.defer("workload__shape", "workload__notices").first()
     if row is None or not row.summary:

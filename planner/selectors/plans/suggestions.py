@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from heapq import nlargest
 from operator import itemgetter
 
-# Only the beginning of a name is compared, and only so many names letter by letter: that takes cubic time at worst.
+# Only the beginning of a name is compared, and only this many names letter by letter, which takes cubic time at
+# worst.
 HEAD, LETTER_BY_LETTER = 64, 25
 LEAST_RATIO = 0.5
 

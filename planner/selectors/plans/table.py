@@ -1,4 +1,4 @@
-"""What the page of a plan says about its table: admission, N-1, tenants, and what moves against the incumbent."""
+"""The table on the page of a plan: admission, N-1, tenants, and the changes from the incumbent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADMISSIONS = {
 
 
 def table_facts(plan: Plan) -> dict[str, object]:
-    """Words and rows for a built plan; plans from before a figure was known have None or nothing in its place."""
+    """Texts and rows for a built plan; plans built before a figure was recorded have None or nothing for it."""
     if not plan.summary:
         return {}
     name_of = dict(plan.fleet.destinations.values_list("index", "name"))
@@ -34,7 +34,7 @@ def table_facts(plan: Plan) -> dict[str, object]:
 
 
 def admission(summary: dict[str, Any]) -> str:
-    """Which keys were admitted, and how far that is from the best that any choice could do."""
+    """Which keys were admitted, and how far that is from an upper bound on any choice of keys."""
     policy = summary.get("admission", "top_rate")
     sentence = ADMISSIONS.get(policy, policy)
     gap = summary.get("value_gap")
@@ -46,13 +46,13 @@ def admission(summary: dict[str, Any]) -> str:
         f"{summary['admitted_value']:,.0f}" if summary["admitted_value"] >= 100 else f"{summary['admitted_value']:.3g}"
     )
     if gap < 5e-7:
-        return f"{sentence} {value} {what}; no choice of keys could do better."
+        return f"{sentence} {value} {what}; this equals the upper bound on any choice of keys."
     share = f"{gap:.1%}" if gap >= 0.0005 else "less than 0.1%"
-    return f"{sentence} {value} {what}, {share} below what no choice of keys could exceed."
+    return f"{sentence} {value} {what}, {share} below the upper bound on any choice of keys."
 
 
 def losses(summary: dict[str, Any], names: list[str]) -> dict[str, object] | None:
-    """Max/mean of the survivors after the loss of each destination, the worst first; None where it is not known."""
+    """Max/mean of the survivors after the loss of each destination, the worst first; None where it is unknown."""
     after = summary.get("after_loss")
     if not after:
         return None
@@ -66,7 +66,7 @@ def losses(summary: dict[str, Any], names: list[str]) -> dict[str, object] | Non
     worst = rows[0]["after"]
     if worst is None:
         return None
-    # Equal figures are equally bad: each of them is marked.
+    # Equal figures are equally bad: each is marked.
     rows = [{**row, "worst": row["after"] == worst} for row in rows]
     return {
         "worst": rows[0],
@@ -78,7 +78,7 @@ def losses(summary: dict[str, Any], names: list[str]) -> dict[str, object] | Non
 
 
 def tenants(plan: Plan) -> dict[str, object] | None:
-    """The warm set by tenant beside what was reserved for it and allowed; None for a workload without tenants."""
+    """The admitted keys by tenant, with the reserved and allowed slots; None for a workload without tenants."""
     rows = plan.summary.get("tenants")
     if not rows:
         return None
@@ -99,11 +99,16 @@ def tenants(plan: Plan) -> dict[str, object] | None:
 
 
 def moves(plan: Plan) -> dict[str, object] | None:
-    """What a replan changes against its incumbent; None for a plan from scratch."""
+    """The changes of a replan from its incumbent; None for a plan from scratch."""
     if plan.incumbent is None or plan.summary.get("moved_keys") is None:
         return None
     names = ("moved_keys", "moved_rate", "moved_share", "rewarm_tokens", "gone_keys")
-    later = ("cooled_keys", "cooled_rate", "cooled_share", "target_imbalance")  # plans from before these have none
+    later = (
+        "cooled_keys",
+        "cooled_rate",
+        "cooled_share",
+        "target_imbalance",
+    )  # Plans built before these were recorded have none.
     return {
         "incumbent": plan.incumbent,
         "factor": plan.parameters["max_imbalance_factor"],

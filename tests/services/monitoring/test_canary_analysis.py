@@ -133,7 +133,7 @@ def test_an_arm_of_which_nothing_is_heard_holds_although_the_fleet_reports(cast,
     report(cast, canary, canary=False)
     found = analyse_step(canary)
     assert found.verdict == "missing"
-    assert "Nothing is heard of the canary" in found.explanation
+    assert "No telemetry of the canary" in found.explanation
 
 
 def test_before_anything_was_reported_the_step_is_missing_once_it_could_have_been(cast, canary):
