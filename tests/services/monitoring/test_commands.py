@@ -40,7 +40,7 @@ def test_check_drift_ends_with_status_1_when_the_range_is_left(cast, fleet, caps
     with pytest.raises(SystemExit) as ended:
         call_command("check_drift", "alpha", "--user", "linus")
     assert ended.value.code == 1
-    assert "left the validated range" in capsys.readouterr().out
+    assert "outside the validated range" in capsys.readouterr().out
 
 
 def test_check_drift_needs_the_right_to_operate(cast, fleet):

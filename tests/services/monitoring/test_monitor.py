@@ -1,59 +1,30 @@
-"""The monitor: checks against the validated range, silence, falling back, and what it does with canaries."""
+"""The monitor: checks against the validated range, silence, and falling back."""
 
 from __future__ import annotations
 
 import datetime as dt
-import threading
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import Conflict
-from planner.models import AuditEvent, DriftCheck, Fleet, Plan, Rollout, TelemetryWindow
+from planner.models import AuditEvent, DriftCheck, Fleet, Plan
 from planner.selectors.monitoring.cool_down import cooling_down_until
 from planner.selectors.monitoring.queries import last_ran
 from planner.services.fleets import fleets
 from planner.services.monitoring import monitor
-from planner.services.monitoring.drift import GRACE_S
 from planner.services.rollouts.fallback import fall_back
-from planner.services.rollouts.freezes import freeze
 from planner.services.rollouts.rollback import roll_back
 from planner.services.rollouts.starts import start_rollout
-from planner.services.rollouts.steps import pause_rollout
 from planner.services.telemetry import windows
 from tests import factories as make
+from tests.services.monitoring.rounds import POLICY, STEP, Clock, actions, is_flat, long_ago_clock
 from tests.traffic import arm_report, window_report
 
 pytestmark = pytest.mark.django_db
-POLICY = {"canary_weights": [0.1], "canary_holds_s": [0], "canary_warmup_s": 0, "canary_min_requests": 300}
-STEP = dt.timedelta(minutes=2)
-
-
-class Clock:
-    """Rounds of two minutes, at the end of each of which a router reports and the monitor looks."""
-
-    def __init__(self, cast, fleet):
-        self.cast, self.fleet = cast, fleet
-        self.now = timezone.now() - dt.timedelta(hours=1)
-
-    def round(self, *, report=True, look=True, **figures):
-        """Two minutes of 6 requests/s (validated for 8), unless the figures say otherwise; the check, if any."""
-        self.now += STEP
-        fleet = self.fleet = Fleet.objects.get(pk=self.fleet.pk)
-        if report:
-            more = {name: figures.pop(name) for name in ("keys", "simulated", "source") if name in figures}
-            canary = figures.pop("canary", None)
-            arms = [arm_report(fleet, **{"requests": 720, "p99_s": 1.5, **figures})]
-            if canary is not None:
-                arms[0] = arm_report(fleet, **{"requests": 470, "p99_s": 1.5, **figures})
-                arms.append(arm_report(fleet, "canary", **{"requests": 470, "p99_s": 1.5, "seed": 5, **canary}))
-            ended = self.now - dt.timedelta(seconds=GRACE_S)
-            payload = window_report(fleet, *arms, started_at=ended - STEP, seconds=120, **more)
-            windows.record_windows(acting_user=self.cast.linus, fleet=fleet, payload=payload)
-        return monitor.watch_fleet(fleet, now=self.now) if look else None
 
 
 @pytest.fixture
@@ -61,26 +32,7 @@ def live(cast) -> Clock:
     """A plan is active on the fleet, for hours."""
     fleet = make.make_fleet(cast, "gamma", **POLICY)
     make.active_plan(cast, fleet)
-    return _long_ago(cast, fleet)
-
-
-def _long_ago(cast, fleet):
-    long_ago = timezone.now() - dt.timedelta(hours=5)
-    fleet.rollouts.filter(state="active").update(activated_at=long_ago, step_started_at=long_ago)
-    TelemetryWindow.objects.all().delete()
-    DriftCheck.objects.all().delete()
-    return Clock(cast, fleet)
-
-
-def actions(fleet) -> list[str]:
-    """What the monitor did, oldest first."""
-    return list(
-        AuditEvent.objects.filter(fleet=fleet, actor_name="monitor").order_by("id").values_list("action", flat=True)
-    )
-
-
-def is_flat(fleet) -> bool:
-    return fleet.rollouts.get(state="active").plan.kind == Plan.Kind.FLAT
+    return long_ago_clock(cast, fleet)
 
 
 def test_traffic_within_the_range_is_said_with_its_figures(live):
@@ -320,97 +272,3 @@ def test_what_came_in_a_silence_is_judged_when_the_fleet_is_heard_again(live):
     assert late_round(live, delay_s=250)[1].verdict == "silent"
     check = live.round(requests=100, source="router-2")
     assert check.figures["requests"] == 460
-
-
-# --- Canaries -------------------------------------------------------------------------------------------
-@pytest.fixture
-def canary(cast) -> Clock:
-    """A canary in its only step, for an hour."""
-    fleet = make.make_fleet(cast, "gamma", **POLICY)
-    make.watched(make.canary(cast, fleet), 3_700)
-    return _long_ago(cast, fleet)
-
-
-def state(clock) -> str:
-    return Rollout.objects.get(fleet=clock.fleet, plan__kind="cacheroute").state
-
-
-def test_a_step_that_passed_waits_for_a_person_unless_the_policy_says_otherwise(canary, cast):
-    canary.round(canary={})
-    assert state(canary) == "canary"
-    assert actions(canary.fleet) == ["rollout.analysed"]
-
-
-def test_a_step_that_passed_is_advanced_where_the_policy_says_so(cast):
-    fleet = make.make_fleet(cast, "gamma", **POLICY, auto_advance=True)
-    make.watched(make.canary(cast, fleet), 3_700)
-    clock = _long_ago(cast, fleet)
-    clock.now = timezone.now() - STEP  # the gate wants telemetry that is fresh by the clock on the wall
-    clock.round(canary={})
-    assert state(clock) == "active"
-    assert actions(fleet) == ["rollout.analysed", "rollout.activated"]
-    assert AuditEvent.objects.get(action="rollout.activated").actor is None
-
-
-def test_a_step_that_failed_is_aborted(canary):
-    canary.round(canary={"errors": 90})
-    assert state(canary) == "aborted"
-    event = AuditEvent.objects.get(action="rollout.aborted")
-    assert (event.actor_name, event.reason[:13]) == ("monitor", "step 1 failed")
-    assert is_flat(canary.fleet)
-
-
-def test_a_step_that_failed_stays_where_the_policy_says_so(cast):
-    fleet = make.make_fleet(cast, "gamma", **POLICY, auto_abort=False)
-    make.watched(make.canary(cast, fleet), 3_700)
-    clock = _long_ago(cast, fleet)
-    clock.round(canary={"errors": 90})
-    assert state(clock) == "canary"
-
-
-@pytest.mark.parametrize("hold", ["silent", "paused", "frozen", "watching"])
-def test_nothing_is_advanced_while_something_holds_it(cast, hold):
-    policy = {**POLICY, "auto_advance": True, "canary_holds_s": [600] if hold == "watching" else [0]}
-    fleet = make.make_fleet(cast, "gamma", **policy)
-    rollout = make.canary(cast, fleet)
-    if hold != "watching":
-        make.watched(rollout, 3_700)
-    clock = _long_ago(cast, fleet)
-    clock.now = timezone.now() - STEP
-    if hold == "paused":
-        pause_rollout(acting_user=cast.linus, rollout=rollout)
-    if hold == "frozen":
-        freeze(acting_user=cast.root, fleet=fleet, reason="holidays")
-    if hold == "silent":
-        clock.now -= dt.timedelta(minutes=8)
-        clock.round(canary={}, look=False)
-        clock.now += dt.timedelta(minutes=6)
-        assert clock.round(report=False).verdict == "silent"
-    else:
-        clock.round(canary={})
-    assert state(clock) == "canary"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_of_two_monitors_at_once_one_acts(cast):
-    fleet = make.make_fleet(cast, "gamma", **POLICY, breaches_to_fall_back=1)
-    make.active_plan(cast, fleet)
-    clock = _long_ago(cast, fleet)
-    clock.round(look=False, p99_s=9.0)
-    found = []
-
-    def watch():
-        try:
-            found.append(monitor.watch_fleet(clock.fleet, now=clock.now))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=watch) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    # Later calls found the first one running, or its windows judged already.
-    assert [check.verdict for check in found if check is not None and check.verdict == "left"] == ["left"]
-    assert AuditEvent.objects.filter(action="fleet.fell_back").count() == 1
-    assert is_flat(fleet)
