@@ -21,10 +21,12 @@ from planner.models import Artifact, Plan, Rollout
 
 # Tenants that are listed, those with the highest changed rate first; the others are counted.
 LISTED_TENANTS = 20
+# Part of the evidence and so of its digest: another wording would make every earlier approval stale. Pages say it in
+# their own words.
 HOW = (
-    "First order: each new pair of key and destination is cold until its first request and warm afterwards, requests "
-    "arrive at random at the measured rates, and nothing is evicted. Cache contents that the earlier routing left "
-    "elsewhere are not counted."
+    "First order: each pair of a key and a destination that is new starts cold, is warm from its first request on, "
+    "requests arrive at random at the measured rates, nothing is evicted; what the old routing happens to have cached "
+    "elsewhere is not counted."
 )
 
 _Side = tuple[str, tuple[int, ...]] | None  # Digest of the table, and indices of its destinations in the fleet.

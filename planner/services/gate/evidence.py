@@ -167,8 +167,7 @@ def _waiver(row: Waiver) -> WaiverEvidence:
 
 def _replan(plan: Plan, incumbent: Plan | None) -> ReplanEvidence | None:
     """What a replan keeps and moves; and whether the plan that it keeps warm is active, or was until the replan
-    replaced
-    it.
+    replaced it.
     """
     if plan.incumbent is None or plan.incumbent.table is None:
         return None

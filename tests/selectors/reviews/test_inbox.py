@@ -60,9 +60,9 @@ def test_a_paused_canary_and_one_whose_step_is_over_wait_for_operators(cast):
     assert kinds(cast.ada) == []
 
 
-def test_an_emergency_waits_for_a_review_by_somebody_else(cast, fleet):
+def test_break_glass_waits_for_a_review_by_another_user(cast, fleet):
     row = open_break_glass(acting_user=cast.grace, fleet=fleet, reason="the router lost its tables")
-    assert kinds(cast.hopper) == kinds(cast.root) == ["break_glass"]
+    assert kinds(cast.hopper) == kinds(cast.root) == ["break-glass"]
     assert kinds(cast.grace) == kinds(cast.linus) == []
     close_break_glass(acting_user=cast.grace, break_glass=row)
     assert kinds(cast.hopper) == kinds(cast.root) == ["review"]

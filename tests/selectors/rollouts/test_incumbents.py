@@ -122,3 +122,26 @@ def test_what_the_vote_would_touch_is_part_of_the_evidence(cast, fleet):
     radius = make.evaluation_of(plan).evidence["blast_radius"]
     assert radius["against"] == 0
     assert radius["keys_gained"] == plan.summary["admitted"]
+
+
+def _texts(value):
+    if isinstance(value, str):
+        return {value} if " " in value else set()
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return set().union(*map(_texts, parts))
+
+
+def test_sentences_in_evidence_keep_their_wording_because_the_digest_covers_them(cast, fleet, live):
+    change_destination(acting_user=cast.root, destination=fleet.destinations.get(index=3), state="down")
+    plan = make.built_plan(cast, fleet)
+    make.run_replay(cast, plan)
+    document = collect_evidence(plan).document
+    del document["policy"], document["workload"]["name"]
+    # Another wording needs another `FORMAT`: plans that are approved would have to be approved again.
+    assert document["format"] == "cacheroute.evidence/4"
+    assert _texts(document) == {
+        "it is for other destinations than this one",
+        "First order: each pair of a key and a destination that is new starts cold, is warm from its first request on, "
+        "requests arrive at random at the measured rates, nothing is evicted; what the old routing happens to have "
+        "cached elsewhere is not counted.",
+    }

@@ -31,12 +31,12 @@ def test_from_start_to_active(cast, fleet, start):
     plan = make.approved_plan(cast, fleet)
     told = start(plan)
     assert (told["state"], told["weight"]) == ("canary", 0.1)
-    assert "was not analysed yet" in told["held"][0]
+    assert "is not analysed yet" in told["held"][0]
     with pytest.raises(CommandError, match="is held"):
         start(plan, "--advance")
     assert "paused it" in start(plan, "--pause", "--reason", "lunch")["held"][0]
     start(plan, "--resume")
-    with pytest.raises(CommandError, match="say why"):
+    with pytest.raises(CommandError, match="give a reason"):
         start(plan, "--promote")
     make.pass_step(Rollout.objects.get(pk=told["id"]))
     assert start(plan, "--advance")["state"] == "active"
@@ -63,7 +63,7 @@ def test_ways_back(cast, fleet):
 
 
 def test_freezes(cast, fleet):
-    with pytest.raises(CommandError, match="say why"):
+    with pytest.raises(CommandError, match="give a reason"):
         command("freeze", fleet.slug)
     assert command("freeze", fleet.slug, "--reason", "holidays")["fleet"] == fleet.slug
     with pytest.raises(CommandError, match="may not manage"):

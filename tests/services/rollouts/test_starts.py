@@ -199,7 +199,7 @@ def test_one_rollout_ahead_a_fleet(cast, fleet, plan, scheduled):
         with pytest.raises(Conflict) as refusal:
             start_rollout(acting_user=cast.linus, plan=other, scheduled_for=at)
         assert refusal.value.code == "scheduled"
-        assert "cancel the schedule first" in refusal.value.message
+        assert "cancel that first" in refusal.value.message
 
 
 def test_only_what_is_scheduled_is_moved(cast, fleet):

@@ -65,12 +65,12 @@ def test_nothing_but_a_pass_lets_a_step_go_on(cast, stepped, verdict):
     refusal = refused(advance, cast=cast, rollout=rollout)
     assert refusal.code == "held"
     assert "p99 is 2.1 s against 1.4 s" in refusal.message
-    assert [held.code for held in rollout_state(rollout)["held"]] == ["analysis"]
+    assert [held.code for held in rollout_state(rollout).held] == ["analysis"]
 
 
 def test_without_any_analysis_a_step_does_not_go_on(cast, stepped):
     rollout = make.watched(make.canary(cast, stepped), 1_000)
-    assert "was not analysed yet" in refused(advance, cast=cast, rollout=rollout).message
+    assert "is not analysed yet" in refused(advance, cast=cast, rollout=rollout).message
 
 
 def test_the_latest_analysis_counts_and_only_of_this_step(cast, stepped):
@@ -80,7 +80,7 @@ def test_the_latest_analysis_counts_and_only_of_this_step(cast, stepped):
     assert "telemetry stopped" in refused(advance, cast=cast, rollout=rollout).message
     make.pass_step(rollout)
     rollout = make.watched(advance(cast, rollout), 1_000)
-    assert "step 2 was not analysed yet" in refused(advance, cast=cast, rollout=rollout).message
+    assert "step 2 is not analysed yet" in refused(advance, cast=cast, rollout=rollout).message
 
 
 def test_the_steps_are_the_steps_that_it_started_with(cast, stepped):
@@ -189,7 +189,7 @@ def test_a_paused_canary_stays_where_it_is_until_it_is_resumed(cast, stepped):
     rollout = pause_rollout(acting_user=cast.grace, rollout=rollout, reason="lunch")
     refusal = refused(advance, cast=cast, rollout=rollout)
     assert (refusal.code, "grace paused it" in refusal.message, "lunch" in refusal.message) == ("held", True, True)
-    assert "paused" in [held.code for held in rollout_state(rollout)["held"]]
+    assert "paused" in [held.code for held in rollout_state(rollout).held]
     refused(pause_rollout, acting_user=cast.linus, rollout=rollout)
     rollout = resume_rollout(acting_user=cast.linus, rollout=rollout)
     refused(resume_rollout, acting_user=cast.linus, rollout=rollout)

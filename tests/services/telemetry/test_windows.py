@@ -274,7 +274,7 @@ def test_a_window_that_is_refused_binds_no_name(cast, fleet):
     with pytest.raises(Invalid):
         record(cast, fleet, {**window_report(fleet), "table_version": 99})
     record(Cast(cast.grace), fleet, window_report(fleet))
-    with pytest.raises(Conflict, match="router-1 is the name under which grace reports"):
+    with pytest.raises(Conflict, match="grace reports as router-1"):
         record(cast, fleet, window_report(fleet))
 
 
