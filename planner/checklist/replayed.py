@@ -181,7 +181,7 @@ def trace_measured(evidence: Evidence, live: Live) -> Judgement:
     if made and not evidence.policy.accept_simulated:
         return Judgement(
             MISSING,
-            "The requests were made from the rates: this fleet's policy requires a measured trace.",
+            "The requests are synthetic, generated from the rates: this fleet's policy requires a measured trace.",
             numbers,
         )
     if made:
@@ -208,8 +208,8 @@ def describe_synthetic(made: SyntheticTrace) -> str:
     """Return a sentence on how requests were made from rates."""
     prefix, suffix, output = made.prefix_tokens[0], made.suffix_tokens[0], made.output_tokens[0]
     return (
-        f"Requests were made from the rates of the {made.active_keys:,} busiest keys, with a median of {prefix:,.0f} "
-        f"prefix, {suffix:,.0f} suffix and {output:,.0f} output tokens."
+        f"Requests are synthetic, generated from the rates of the {made.active_keys:,} busiest keys, with a median of "
+        f"{prefix:,.0f} prefix, {suffix:,.0f} suffix and {output:,.0f} output tokens."
     )
 
 

@@ -144,7 +144,7 @@ def test_what_was_ordered_is_calibrated_although_the_fleet_changed_meanwhile(cas
 
 def test_one_calibration_with_a_workload_at_a_time(cast, fleet, workload):
     order(cast, fleet, workload)
-    with pytest.raises(Conflict, match="already running"):
+    with pytest.raises(Conflict, match="already queued or running"):
         order(cast, fleet, workload)
     assert order(cast, fleet, make.make_workload(cast, fleet)).state == Job.State.QUEUED
 

@@ -161,7 +161,7 @@ def test_what_cannot_be_fitted_is_refused_when_it_is_ordered(cast, fleet, timed,
             fits.order_fit(**{"acting_user": cast.ada, "calibration": timed, "name": "new", **change})
         assert getattr(caught.value, "field", None) == field, change
     fits.order_fit(acting_user=cast.ada, calibration=timed, name="new")
-    with pytest.raises(Conflict, match="already running"):
+    with pytest.raises(Conflict, match="already queued or running"):
         fits.order_fit(acting_user=cast.ada, calibration=timed, name="newer")
 
 

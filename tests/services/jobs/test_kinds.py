@@ -93,7 +93,7 @@ def test_a_build_of_a_plan_that_has_its_table_fails_and_leaves_the_plan_alone(ca
     job = jobs.file_job(acting_user=cast.ada, fleet=fleet, kind=Job.Kind.BUILD_PLAN, subject_id=plan.pk)
     tasks.run_job(job.pk)
     job.refresh_from_db()
-    assert (job.state, job.error) == (Job.State.FAILED, f"{plan} is Built ; there is nothing to build")
+    assert (job.state, job.error) == (Job.State.FAILED, f"{plan} is already Built: there is nothing to build")
     assert Plan.objects.get(pk=plan.pk).version == plan.version
 
 

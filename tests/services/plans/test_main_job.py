@@ -136,14 +136,14 @@ def test_a_cancelled_replay_leaves_the_plan_built_and_its_open_cells_cancelled(c
     assert row.cells.last().state == "cancelled"
 
 
-def test_a_workload_of_rates_alone_is_replayed_on_synthesised_requests_and_says_so(cast, fleet):
+def test_a_workload_of_rates_alone_is_replayed_on_synthetic_requests_and_says_so(cast, fleet):
     workload = make.make_workload(cast, fleet, with_trace=False)
     plan = make.built_plan(cast, fleet, workload=workload)
     row = make.run_replay(cast, plan, requests=2_000)
     assert row.parameters["synthetic_trace"]["active_keys"] == 400
     item = make.evaluation_of(plan).items.get(number=3)
     assert item.verdict == "missing"
-    assert "synthesised" in item.explanation
+    assert "synthetic" in item.explanation
 
 
 def test_a_replay_that_fails_says_which_cell_and_why(cast, fleet):

@@ -174,8 +174,8 @@ def test_an_option_that_cannot_be_used_names_its_field_and_why(cast, fleet, know
     ("options", "field", "message"),
     [
         ({"tokens_per_destination": 10}, "tokens_per_destination", "needs the prefix length of each key"),
-        ({"tenant_quota": {"acme": 1}}, "tenant_quota", "does not say which tenant"),
-        ({"tenant_floor": {"acme": 1}}, "tenant_floor", "does not say which tenant"),
+        ({"tenant_quota": {"acme": 1}}, "tenant_quota", "has no tenants"),
+        ({"tenant_floor": {"acme": 1}}, "tenant_floor", "has no tenants"),
     ],
 )
 def test_an_option_that_the_workload_cannot_serve_is_refused(cast, fleet, options, field, message):

@@ -149,7 +149,7 @@ def test_what_has_no_table_is_studied_already_or_is_not_a_kind_of_study_is_refus
         studies.order_study(acting_user=cast.ada, plan=plan, kind="tea leaves")
     assert refusal.value.field == "kind"
     studies.order_study(acting_user=cast.ada, plan=plan)
-    with pytest.raises(Conflict, match="under way"):
+    with pytest.raises(Conflict, match="already queued or running"):
         studies.order_study(acting_user=cast.ada, plan=plan)
 
 

@@ -67,7 +67,7 @@ def test_a_replay_that_other_code_started_fails_before_a_cell_of_this_code_is_ru
         assert not cells.run_cell(row.cells.last().pk)
     row.refresh_from_db()
     assert row.state == Replay.State.FAILED
-    assert row.failure.startswith("the console was updated while this replay ran: replay again")
+    assert row.failure.startswith("the console was updated while this replay ran: start it again")
     assert OLDER in row.failure
     assert code_version() in row.failure
     assert cell_states(row) == ["cancelled"] * 7 + ["succeeded"]

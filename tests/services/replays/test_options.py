@@ -63,8 +63,8 @@ def plan_of(cast, fleet, trace, **values):
         ({"refine": 99}, "refine", "rounds"),
         ({"extend": True}, "extend", "refine"),
         ({"also": [99]}, "also/0", "no built plan 99"),
-        ({"also": [0]}, "also/0", "number in the fleet"),  # Flat-LB, which has no table
-        ({"also": [1]}, "also/0", "candidate already"),
+        ({"also": [0]}, "also/0", "number of a plan"),  # Flat-LB, which has no table
+        ({"also": [1]}, "also/0", "already the candidate"),
         ({"switch": {"from_plan": 1, "at": 0.5}}, "switch/from_plan", "itself"),
         ({"switch": {"from_plan": 99, "at": 0.5}}, "switch/from_plan", "no built plan"),
         ({"switch": {"from_plan": 99, "at": 1.0}}, "switch/at", "between 0 and 1"),
@@ -78,7 +78,7 @@ def plan_of(cast, fleet, trace, **values):
         ({"faults": [{"kind": "down", "destination": "d1", "start": 0, "factor": 3}]}, "faults/0/factor", "only a"),
         ({"faults": [{"kind": "slow", "destination": "d1", "start": 0, "factor": 1}]}, "faults/0/factor", "above 1"),
         ({"faults": [{"kind": "slow", "destination": "d1", "start": 0, "after": 1}]}, "faults/0/after", "a fault has"),
-        ({"faults": [{"kind": "down", "destination": f"d{i}", "start": i / 10} for i in range(4)]}, "faults", "nobody"),
+        ({"faults": [{"kind": "down", "destination": f"d{i}", "start": i / 10} for i in range(4)]}, "faults", "no destination is left"),
         (
             {"faults": [{"kind": "down", "destination": "d1", "start": start} for start in (0.1, 0.5)]},
             "faults/1/start",
@@ -180,7 +180,9 @@ def test_a_plan_is_not_ordered_with_a_replay_that_its_workload_cannot_serve(cast
 
 def test_fewer_requests_than_the_warm_up_needs_are_refused(cast, fleet):
     plan = plan_of(cast, fleet, trace_at(np.arange(100.0)))
-    with pytest.raises(Invalid, match=f"of 100 requests 10 are left after the warm-up; {MIN_MEASURED}") as refusal:
+    with pytest.raises(
+        Invalid, match=f"of 100 requests 10 are left after the warm-up; at least {MIN_MEASURED}"
+    ) as refusal:
         replay_orders.start_replay(acting_user=cast.ada, plan=plan, warmup=0.9)
     assert refusal.value.field == "warmup"
     short = plan_of(cast, fleet, trace_at(np.arange(10.0)))
@@ -211,5 +213,5 @@ def test_a_plan_has_one_replay_at_a_time_of_any_kind(cast, fleet):
     fault = [{"kind": "slow", "destination": "d1", "start": 0.5}]
     replay_orders.start_replay(acting_user=cast.ada, plan=plan, **make.REPLAY, faults=fault)
     for options in (make.REPLAY, {**make.REPLAY, "faults": fault}):
-        with pytest.raises(Conflict, match="is under way"):
+        with pytest.raises(Conflict, match="is queued or running"):
             replay_orders.start_replay(acting_user=cast.ada, plan=plan, **options)

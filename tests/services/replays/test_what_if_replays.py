@@ -125,7 +125,7 @@ def test_a_plan_that_was_replayed_only_as_a_what_if_does_not_pass_and_says_why(c
     assert not evaluation.passed
     items = {item.number: item for item in evaluation.items.all()}
     assert items[3].verdict == items[4].verdict == items[5].verdict == "missing"
-    assert f"replay {row.pk} had faults" in items[3].explanation
+    assert f"replay {row.pk} has faults" in items[3].explanation
     make.run_replay(cast, plan)
     assert make.evaluation_of(plan).passed
 

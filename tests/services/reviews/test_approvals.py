@@ -65,7 +65,7 @@ def test_an_expired_approval_counts_neither_at_the_next_vote_nor_at_a_deployment
         start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "approval-expired"
     assert "the approval of hopper expired on" in refusal.value.message
-    assert "1 of 2 approvals remain" in refusal.value.message
+    assert "1 of 2 approvals count" in refusal.value.message
 
 
 def test_a_plan_whose_approval_expired_is_submitted_and_approved_again_on_the_same_evidence(cast, fleet):
@@ -101,7 +101,7 @@ def test_the_vote_of_a_user_who_lost_the_right_counts_neither_at_approval_nor_at
     with pytest.raises(Conflict) as refusal:
         start_rollout(acting_user=cast.linus, plan=Plan.objects.get(pk=plan.pk))
     assert refusal.value.code == "approver-lost-right"
-    assert "grace, hopper approved and may no longer approve on this fleet: 1 of 2" in refusal.value.message
+    assert "grace, hopper approved but may no longer approve on this fleet: 1 of 2" in refusal.value.message
     client.force_login(cast.ada)
     page = client.get(f"/fleets/{fleet.slug}/plans/{plan.number}/").content.decode()
     assert page.count("approver lost the role") == 2
@@ -124,7 +124,7 @@ def test_an_approval_is_withdrawn_by_who_gave_it_and_the_plan_cannot_be_deployed
     with pytest.raises(Conflict) as refusal:
         start_rollout(acting_user=cast.linus, plan=plan)
     assert refusal.value.code == "approval-withdrawn"
-    assert "grace withdrew the approval (the trace was last week's): 0 of 1 approvals remain" in refusal.value.message
+    assert "grace withdrew the approval (the trace was last week's): 0 of 1 approvals count" in refusal.value.message
     event = AuditEvent.objects.get(action="approval.withdrawn")
     assert (event.actor_name, event.reason, event.evidence_digest) == (
         "grace", "the trace was last week's", approval.evidence_digest,
