@@ -38,11 +38,12 @@ _TONES: dict[str, tuple[str, str]] = {
     "silent": ("warn", "…"),
     "waived": ("bad", "✗"),
     "in force": ("bad", "✗"),
-    "asked for": ("warn", "◔"),
+    "requested": ("warn", "◔"),
     "withdrawn": ("bad", "↩"),
     "expired": ("bad", "✗"),
-    "for other evidence": ("warn", "!"),
-    "by who submitted it since": ("bad", "✗"),
+    "other evidence": ("warn", "!"),
+    "approver is now the submitter": ("bad", "✗"),
+    "approver lost the role": ("bad", "✗"),
     "in_review": ("warn", "◔"),
     "canary": ("warn", "◔"),
     "draining": ("warn", "↓"),
@@ -58,13 +59,7 @@ _TONES: dict[str, tuple[str, str]] = {
     "replaying": ("busy", "…"),
 }
 # Stored states that are not written as people read them, with what a badge shows.
-_LABELS = {
-    "left": "out of range",
-    "asked for": "requested",
-    "for other evidence": "other evidence",
-    "by who submitted it since": "approver is now the submitter",
-    "by who may not approve any more": "approver lost the role",
-}
+_LABELS = {"left": "out of range"}
 
 
 # How much of a stored change a page shows; the API returns all of it.

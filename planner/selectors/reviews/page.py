@@ -48,11 +48,11 @@ def _state(
     if row.expires_at is not None and row.expires_at <= now:
         return "expired", False
     if row.evidence_digest != evidence_digest:
-        return "for other evidence", False
+        return "other evidence", False
     if row.approver_id in own:
-        return "by a user who submitted it since", False
+        return "approver is now the submitter", False
     if row.approver_id not in may:
-        return "by a user who may no longer approve", False
+        return "approver lost the role", False
     return "", True
 
 
@@ -66,7 +66,7 @@ class WaiverRow:
     @property
     def pending(self) -> bool:
         """Whether it waits for a decision."""
-        return self.state == "asked for"
+        return self.state == "requested"
 
     @property
     def in_force(self) -> bool:
@@ -86,7 +86,7 @@ def _waiver_state(row: Waiver, now: dt.datetime) -> str:
         return "revoked" if row.granted_at is not None else "refused"
     if row.ended_at is not None or row.expires_at <= now:
         return "expired"
-    return "in force" if row.granted_at is not None else "asked for"
+    return "in force" if row.granted_at is not None else "requested"
 
 
 def askable(items: Iterable[GateItem], waivers: list[WaiverRow]) -> list[dict[str, Any]]:

@@ -251,7 +251,7 @@ def check_signature(document: Any, public_key: str | None = None) -> JsonObject:
         signature = bytes.fromhex(str(document["signature"]))
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(signature, canonical_json(signed))
     except (KeyError, ValueError, InvalidSignature) as error:
-        raise Invalid("the signature of the checkpoint is not valid: it was altered, or is incomplete") from error
+        raise Invalid("the checkpoint's signature is not valid: it was altered, or is incomplete") from error
     if public_key is not None and key != public_key.strip().lower():
         raise Invalid("the checkpoint was signed with another key")
     if position < 1 or len(str(document.get("digest"))) != len(GENESIS):

@@ -78,7 +78,11 @@ def plan_of(cast, fleet, trace, **values):
         ({"faults": [{"kind": "down", "destination": "d1", "start": 0, "factor": 3}]}, "faults/0/factor", "only a"),
         ({"faults": [{"kind": "slow", "destination": "d1", "start": 0, "factor": 1}]}, "faults/0/factor", "above 1"),
         ({"faults": [{"kind": "slow", "destination": "d1", "start": 0, "after": 1}]}, "faults/0/after", "a fault has"),
-        ({"faults": [{"kind": "down", "destination": f"d{i}", "start": i / 10} for i in range(4)]}, "faults", "no destination is left"),
+        (
+            {"faults": [{"kind": "down", "destination": f"d{i}", "start": i / 10} for i in range(4)]},
+            "faults",
+            "no destination is left",
+        ),
         (
             {"faults": [{"kind": "down", "destination": "d1", "start": start} for start in (0.1, 0.5)]},
             "faults/1/start",

@@ -105,7 +105,7 @@ def test_the_vote_of_a_user_who_lost_the_right_counts_neither_at_approval_nor_at
     client.force_login(cast.ada)
     page = client.get(f"/fleets/{fleet.slug}/plans/{plan.number}/").content.decode()
     assert page.count("approver lost the role") == 2
-    assert "grace, hopper approved and may not approve" in page
+    assert "grace, hopper approved but may no longer approve" in page
     roles.grant_role(acting_user=cast.root, user=cast.hopper, role="approver", fleet=fleet)
     roles.set_active(acting_user=cast.root, user=cast.hopper, active=True)
     assert start_rollout(acting_user=cast.linus, plan=plan).state == Rollout.State.CANARY

@@ -213,7 +213,7 @@ def test_a_job_is_cancelled_from_the_fleets_page(sign_in, cast: Cast, fleet: Fle
     assert "was cancelled" in texts(page)[0]
     assert ada.get(reverse("jobs-panel", args=[fleet.slug]))["HX-Refresh"] == "true"
     page = ada.post(reverse("job-cancel", args=[fleet.slug, job.pk]), follow=True)
-    assert texts(page)[0].endswith("is Cancelled already")
+    assert texts(page)[0].endswith("is already Cancelled")
 
 
 def fleet_page(fleet: Fleet) -> str:
@@ -237,7 +237,7 @@ def test_a_token_is_shown_once_and_revoked(sign_in, cast: Cast) -> None:
     assert secret not in ada.get(reverse("tokens")).content.decode()
     page = ada.post(reverse("tokens"), {"name": "ci", "scopes": ["read"], "days": "30"})
     assert page.status_code == 409
-    assert page.context["form"].errors["name"] == ["You have a token named 'ci' already"]
+    assert page.context["form"].errors["name"] == ["You already have a token named 'ci'"]
     token = ApiToken.objects.get()
     assert sign_in(cast.vera).post(reverse("token-revoke", args=[token.pk])).status_code == 404
     ada.post(reverse("token-revoke", args=[token.pk]))

@@ -235,7 +235,7 @@ def test_a_second_order_while_one_runs_is_a_message_and_no_second_job(sign_in, c
     client = sign_in(cast.ada)
     client.post(address(plan, "study-order"))
     page = client.post(address(plan, "study-order"), follow=True)
-    assert "already running" in texts(page)[-1]
+    assert "already queued or running" in texts(page)[-1]
     assert Job.objects.filter(kind="study").count() == 1
 
 

@@ -86,7 +86,7 @@ def test_the_author_sees_that_a_second_person_must_approve(sign_in, cast: Cast, 
 def test_evidence_judged_again_after_the_page_was_read_is_not_approved(sign_in, cast: Cast, replayed: Plan) -> None:
     submit_plan(acting_user=cast.ada, plan=replayed)
     page = send(sign_in(cast.grace), "plan-approve", replayed, evidence_digest="0" * 64)
-    assert "look at it once more" in texts(page)[0]
+    assert "read it again before you decide" in texts(page)[0]
     assert not replayed.approvals.exists()
 
 
@@ -130,7 +130,7 @@ def test_a_replay_with_a_wrong_load_is_refused_beside_its_field(sign_in, cast: C
     assert page.context["replay_form"].errors["loads_rps"] == ["'many' is not a number."]
     page = send(sign_in(cast.ada), "replay-new", plan, **{**form, "loads_rps": "-5"})
     assert page.status_code == 400
-    assert page.context["replay_form"].errors["loads_rps"] == ["Loads are requests/s from 1e-6 to 1e8"]
+    assert page.context["replay_form"].errors["loads_rps"] == ["Enter loads from 1e-6 to 1e8 requests/s"]
 
 
 def test_progress_is_shown_while_a_replay_runs_and_asks_for_a_reload_when_none_does(

@@ -51,7 +51,7 @@ def test_every_field_of_the_form_reaches_the_replay(ada, cast, fleet, plan, page
     [
         ("faults", "down d1", "Line 1: write a kind"),
         ("faults", "down d1 soon", "&#x27;soon&#x27; is not a number"),
-        ("faults", "down d9 0.5", "is no destination of this plan"),
+        ("faults", "down d9 0.5", "is not a destination of this plan"),
         ("policy_parameters", "sticky.vnodes", "Line 1: write a policy"),
         ("policy_parameters", "sticky.vnodes = 1\nsticky.vnodes = 2", "vnodes"),
         ("policy_parameters", "sticky.points = 1", "has no parameter"),

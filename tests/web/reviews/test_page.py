@@ -84,7 +84,7 @@ def test_an_approver_withdraws_by_form_and_the_plan_says_why_it_cannot_be_deploy
     assert "Withdraw my approval" not in page_of(sign_in(cast.hopper), plan)
     body = send(grace, "approval-withdraw", plan, approval.pk, reason="too early").content.decode()
     assert "is withdrawn. It no longer counts" in body
-    assert "Not deployable: grace withdrew the approval (too early): 0 of 1 stand" in body
+    assert "Not deployable: grace withdrew the approval (too early): 0 of 1 approvals count" in body
     assert "0 of 1 approval valid" in body
 
 
@@ -144,7 +144,7 @@ def test_evidence_of_older_formats_and_of_no_replay_is_shown_too(sign_in, cast: 
     page = evidence_of(sign_in(cast.vera), plan, row)
     assert page.status_code == 200
     body = page.content.decode()
-    assert "what the console looks at changed after this evaluation" in body
+    assert "the version of the evidence changed after this evaluation" in body
     assert "The stored values do not match the digest" in body
 
 
