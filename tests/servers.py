@@ -94,7 +94,8 @@ def start_servers() -> None:
     os.environ[RUN] = home.name.removeprefix(PREFIX)
     os.environ[GOLDEN] = str(home / "golden")
     if not os.environ.get("DATABASE_URL"):
-        postgres = Postgres(home / "postgres", durable=False)
+        # Tests of many users at once take 50 connections each, and each test process may run one of them.
+        postgres = Postgres(home / "postgres", durable=False, connections=400)
         postgres.start()
         _cleanup.callback(postgres.stop)
         os.environ["DATABASE_URL"] = postgres.url

@@ -45,6 +45,8 @@ class Postgres:
         Where the server's messages go; ``<data>.log`` by default.
     durable : bool
         False turns off fsync and its kin: for tests, whose data may be lost.
+    connections : int
+        ``max_connections`` of the server.
     database : str
         Database made in it.
     pause : callable
@@ -57,12 +59,14 @@ class Postgres:
         *,
         log: Path | None = None,
         durable: bool = True,
+        connections: int = 100,
         database: str = "cacheroute",
         pause: Pause = time.sleep,
     ) -> None:
         self.data = data.absolute()
         self.log = log or data.with_name(data.name + ".log")
         self.durable = durable
+        self.connections = connections
         self.database = database
         self.created = False  # whether this start made the data folder
         self.process: subprocess.Popen[bytes] | None = None
@@ -211,6 +215,7 @@ class Postgres:
             "unix_socket_permissions": "0700",
             "timezone": "UTC",
             "log_timezone": "UTC",
+            "max_connections": str(self.connections),
         }
         if not self.durable:
             options |= dict.fromkeys(("fsync", "synchronous_commit", "full_page_writes"), "off")

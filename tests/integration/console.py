@@ -13,7 +13,7 @@ from typing import Any
 
 from cacheroute_web.embedded.common import guarded, tail
 from cacheroute_web.run.supervisor import WEB
-from tests.integration.workers import test_environment, wait_for
+from tests.integration.workers import environment_of_tests, wait_for
 
 
 class Console:
@@ -29,7 +29,9 @@ class Console:
         program, *arguments = WEB.split()
         command = [sys.executable, "-m", program, *arguments, "--bind", f"127.0.0.1:{self.port}"]
         with self.log.open("ab") as log:
-            self.process: subprocess.Popen[bytes] = guarded(command, stdout=log, env=test_environment(**environment))
+            self.process: subprocess.Popen[bytes] = guarded(
+                command, stdout=log, env=environment_of_tests(**environment)
+            )
         try:
             wait_for(lambda: self._answers() or self.process.poll() is not None, 60, "web answers")
             assert self.process.poll() is None, tail(self.log, 0)

@@ -10,7 +10,7 @@ from django.db import connection
 
 from tests.integration.console import Console
 from tests.integration.identity_provider import IdentityProvider
-from tests.integration.workers import test_environment
+from tests.integration.workers import environment_of_tests
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.integration]
 
@@ -30,7 +30,7 @@ def environment(provider):
     with connection.cursor() as cursor:
         cursor.execute(f"DROP DATABASE IF EXISTS {mine}")
         cursor.execute(f"CREATE DATABASE {mine}")
-    there = test_environment()["DATABASE_URL"].replace(f"/{name}", f"/{mine}")
+    there = environment_of_tests()["DATABASE_URL"].replace(f"/{name}", f"/{mine}")
     more = {
         "DATABASE_URL": there,
         "CACHEROUTE_OIDC_ISSUER": provider.issuer,
@@ -46,7 +46,10 @@ def environment(provider):
 
 def manage(environment, *arguments):
     done = subprocess.run(
-        [sys.executable, "manage.py", *arguments], env=test_environment(**environment), capture_output=True, text=True
+        [sys.executable, "manage.py", *arguments],
+        env=environment_of_tests(**environment),
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -20,7 +20,7 @@ from cacheroute_web.embedded.common import guarded, tail
 START_SECONDS = HANG_SECONDS = 240.0
 
 
-def test_environment(**more: str) -> dict[str, str]:
+def environment_of_tests(**more: str) -> dict[str, str]:
     """The environment of a process that works on the test's database instead of the console's."""
     settings = connection.settings_dict
     base, _, _ = os.environ["DATABASE_URL"].partition("?")
@@ -55,7 +55,7 @@ class Worker:
             *("--concurrency", str(processes), "--loglevel", "INFO", "--without-gossip", "--without-mingle"),
             *(("-B", "-s", str(folder / "beat")) if beat else ()),
         ]
-        env = test_environment(CACHEROUTE_WORKER_READY_FILE=str(ready), **environment)
+        env = environment_of_tests(CACHEROUTE_WORKER_READY_FILE=str(ready), **environment)
         with self.log.open("ab") as log:
             self.process: subprocess.Popen[bytes] = guarded(command, stdout=log, env=env)
         try:

@@ -169,7 +169,7 @@ def test_a_what_if_replay_is_shown_when_asked_for_and_never_as_evidence(sign_in,
     assert "All six checks" not in page.context["headline"]
     rows = {row.policy: row for row in page.context["recovery"]}
     assert rows["flat-lb"].back == ">12 s: not recovered before the end"
-    assert rows["cacheroute"].back == "7 ± 1 s where it came back; 1 of 3 seeds did not within 12 s"
+    assert rows["cacheroute"].back == "7 ± 1 s where it recovered; 1 of 3 seeds did not within 12 s"
     assert rows["cacheroute"].event == "d1 down"
     drawn = draw(client, replayed, ".load-bars.figure.", f"?replay={what_if.pk}", **{"load.value": "8"})
     assert drawn["recovery-card"]["hidden"] is False
