@@ -126,6 +126,12 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than cores for `-n auto`: tests of processes, browsers and routers mostly wait."""
+    return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hand out single tests, but some files as a whole: their tests share what is made once."""
     from xdist.scheduler import LoadScopeScheduling
