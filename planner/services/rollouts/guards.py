@@ -94,7 +94,20 @@ def needed_reason(reason: str) -> str:
 
 
 def end(rollout: Rollout, state: RolloutState, reason: str) -> None:
-    """End a locked rollout; refuse a transition that its state does not allow."""
+    """End a locked rollout.
+
+    Parameters
+    ----------
+    rollout, state
+        The rollout, and its last state.
+    reason
+        Why it ends; stored as given.
+
+    Raises
+    ------
+    Conflict
+        When its state does not allow the transition.
+    """
     if not RolloutState(rollout.state).may_become(state):
         raise Conflict(f"the rollout is {rollout.get_state_display()} already")
     rollout.state, rollout.ended_at, rollout.end_reason = state, timezone.now(), reason
