@@ -1,4 +1,4 @@
-"""Docstrings of the pure packages: numpydoc sections of functions with three parameters or more."""
+"""Docstrings of pure packages, services and selectors: sections of functions with three parameters or more."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("routing", "simulation", "analysis", "checklist", "ingest", "export")
+# The packages that work with the database.
+DATABASE_PACKAGES = ("services", "selectors")
 FEWEST = 3  # parameters from which on the sections are required
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -78,6 +80,31 @@ def test_docstring_has_every_parameter_and_the_sections_returns_yields_and_raise
     function: Function, names: list[str]
 ) -> None:
     assert missing(function, names) == []
+
+
+def faults_of(file: Path) -> list[str]:
+    """Return file:line of each public function of three parameters or more, with what its docstring lacks."""
+    return [
+        f"{file.relative_to(ROOT)}:{node.lineno} {name}: no {', '.join(faults)}"
+        for name, node, names in public_functions(ast.parse(file.read_text()).body)
+        if len(names) >= FEWEST and (faults := missing(node, names))
+    ]
+
+
+@pytest.mark.parametrize("package", DATABASE_PACKAGES)
+def test_public_functions_of_three_parameters_have_sections(package: str) -> None:
+    files = sorted((ROOT / "planner" / package).rglob("*.py"))
+    assert files
+    found = [fault for file in files for fault in faults_of(file)]
+    assert not found, "\n".join(found)
+
+
+def test_a_function_without_sections_is_named_with_its_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    (tmp_path / "x.py").write_text('class A:\n    def f(self, a, b, c):\n        """Do it."""\n')
+    assert faults_of(tmp_path / "x.py") == ["x.py:2 A.f: no Parameters: a, Parameters: b, Parameters: c"]
 
 
 def test_a_missing_section_is_found() -> None:

@@ -28,7 +28,20 @@ _WORDS = {
 
 
 def require(user: User, right: str, fleet: Fleet | None = None) -> None:
-    """Raise NotAllowed unless the user holds the right: on every fleet, or on this one."""
+    """Raise NotAllowed unless the user holds the right: on every fleet, or on this one.
+
+    Parameters
+    ----------
+    user, right
+        Who acts, and `PLAN`, `APPROVE`, `OPERATE` or `MANAGE`.
+    fleet
+        The fleet; None requires the right on every fleet.
+
+    Raises
+    ------
+    NotAllowed
+        When `may` is false.
+    """
     if not may(user, right, fleet):
         raise NotAllowed(f"{user.get_username()} may not {_WORDS[right]}.")
 
@@ -37,19 +50,51 @@ def require_now(user: User, right: str, fleet: Fleet | None = None) -> None:
     """As `require`, for the account as it is now: the second check, under the lock that the action waited for.
 
     A user object caches the roles that it was read with, so a role that was removed meanwhile would still count.
+
+    Parameters
+    ----------
+    user, right, fleet
+        As in `require`.
+
+    Raises
+    ------
+    NotAllowed
+        When the user no longer holds the right.
     """
     require(User.objects.get(pk=user.pk), right, fleet)
 
 
 def may(user: User | AnonymousUser, right: str, fleet: Fleet | None = None) -> bool:
-    """Whether the user holds the right by role or, to operate the fleet, by their open break-glass."""
+    """Whether the user holds the right by role or, to operate the fleet, by their open break-glass.
+
+    Parameters
+    ----------
+    user, right, fleet
+        As in `require`; the user may be anonymous. Without `fleet` break-glass does not count.
+
+    Returns
+    -------
+    bool
+        False for an account that is disabled.
+    """
     if by_role(user, right, fleet):
         return True
     return right == OPERATE and fleet is not None and user.is_active and open_break_glass_of(user, fleet) is not None
 
 
 def by_role(user: User | AnonymousUser, right: str, fleet: Fleet | None = None) -> bool:
-    """Whether the user holds the right by role, on every fleet or on this one."""
+    """Whether the user holds the right by role, on every fleet or on this one.
+
+    Parameters
+    ----------
+    user, right, fleet
+        As in `require`; the user may be anonymous.
+
+    Returns
+    -------
+    bool
+        False for an account that is disabled.
+    """
     if not user.is_active:
         return False
     if user.has_perm(right):

@@ -81,8 +81,21 @@ def _arm(arm: JsonObject, plan: Plan, rollout: Rollout | None, moment: dt.dateti
 def governing_events(
     fleet: Fleet, before: int | None = None, until: dt.datetime | None = None
 ) -> tuple[list[AuditEvent], int | None]:
-    """One page of events that changed traffic up to a moment, newest first, and the id below which the next page
-    begins.
+    """Return one page of events that changed traffic up to a moment, newest first.
+
+    Parameters
+    ----------
+    fleet
+        The fleet.
+    before
+        Id below which the page begins; None for the first page.
+    until
+        The moment, with its time zone; None for all events.
+
+    Returns
+    -------
+    tuple of list and int or None
+        The events, and the id below which the next page begins; None on the last page.
     """
     rows = fleet.audit_events.filter(action__in=GOVERNING).defer("before").order_by("-id")
     if until is not None:

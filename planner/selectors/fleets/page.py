@@ -58,9 +58,21 @@ def header(fleet: Fleet) -> FleetHeader:
 
 
 def destinations_part(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, object]:
-    """The destinations whose name or URL holds a text, a hundred at a time from position `start`, and their count.
+    """Return the destinations whose name or URL contains a text, a hundred at a time, and their count.
 
-    `previous` and `next` are the positions where the neighbouring parts begin, None where there is none.
+    Parameters
+    ----------
+    fleet
+        The fleet.
+    named
+        The text, in any case; empty for all destinations.
+    start
+        Position of the first destination among those found, from 0.
+
+    Returns
+    -------
+    dict
+        `previous` and `next` are the positions where the neighbouring parts begin, None where there is none.
     """
     rows = fleet.destinations.order_by("index")
     total = rows.count()
@@ -81,7 +93,18 @@ def destinations_part(fleet: Fleet, named: str = "", start: int = 0) -> dict[str
 
 
 def fleet_page(fleet: Fleet, named: str = "", start: int = 0) -> dict[str, object]:
-    """The data of the page of the fleet, except its header."""
+    """Return the data of the page of the fleet, except its header.
+
+    Parameters
+    ----------
+    fleet, named, start
+        As in `destinations_part`.
+
+    Returns
+    -------
+    dict
+        Destinations, and the newest workloads, calibrations, plans, jobs and events.
+    """
     return {
         "destinations": destinations_part(fleet, named, start),
         "workloads": list(fleet.workloads.select_related("created_by")[:ROWS]),

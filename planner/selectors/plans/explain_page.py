@@ -63,7 +63,23 @@ EQUAL, FAR = 0.001, 0.05
 def explain_page(
     plan: Plan, *, key: str = "", destination: str = "", head: str = "", metric: str = ""
 ) -> dict[str, Any]:
-    """The data of the page, except the header of the fleet; `fault` is a refusal of the input, or None."""
+    """Return the data of the page, except the header of the fleet.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    key, destination
+        Name of the key or destination to explain; empty for none.
+    head, metric
+        Share of the key of highest rate (its position in the study) and figure that the grid of the study shows, as
+        text of the request. Anything unknown shows the first share and the admitted share.
+
+    Returns
+    -------
+    dict
+        `fault` is a refusal of the input, or None.
+    """
     told, fault = None, None
     if key or destination:
         try:

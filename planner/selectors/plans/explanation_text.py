@@ -15,7 +15,20 @@ def amount(value: float | None) -> str:
 
 
 def plural(count: int, one: str, several: str = "") -> str:
-    """The count with its noun."""
+    """Return the count with its noun.
+
+    Parameters
+    ----------
+    count
+        The number, shown with thousands separators.
+    one, several
+        The noun for one and for other counts; by default `several` is `one` with an s.
+
+    Returns
+    -------
+    str
+        Such as "1 key" or "2,000 keys".
+    """
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 

@@ -68,6 +68,13 @@ def _keys_of(digest: str) -> Keys:
 def explain(plan: Plan, *, key: str | None = None, destination: str | None = None) -> JsonObject:
     """Explain one key or one destination of a built plan.
 
+    Parameters
+    ----------
+    plan
+        The plan.
+    key, destination
+        Name of a key of its workload, or of one of its destinations; exactly one of the two.
+
     Returns
     -------
     dict

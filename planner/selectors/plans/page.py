@@ -122,7 +122,22 @@ def _seconds(value: float) -> str:
 
 
 def headline(plan: Plan, found: ReplayVerdict | None, evaluation: GateEvaluation | None) -> str:
-    """The verdict in a sentence, with its numbers."""
+    """Return the verdict in one or more sentences, with its numbers.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    found
+        The verdict of the shown replay; None while no replay has succeeded.
+    evaluation
+        The latest evaluation; None before the first.
+
+    Returns
+    -------
+    str
+        Loads in requests/s, p99 latencies in seconds, hit rates in percent of prompt tokens.
+    """
     if plan.kind == Plan.Kind.FLAT:
         return "Flat-LB sends each request to the less loaded of two destinations; every fleet can fall back to it."
     if plan.state == Plan.State.FAILED:
@@ -244,7 +259,20 @@ class ChartData:
 
 
 def chart_data(slug: str, number: int, replay_pk: int | None = None) -> ChartData | None:
-    """The data of the charts of a plan; None without a built plan."""
+    """Return the data of the charts of a plan.
+
+    Parameters
+    ----------
+    slug, number
+        The fleet, and the number of the plan in it.
+    replay_pk
+        Id of the replay to show; by default the replay that the page of the plan shows.
+
+    Returns
+    -------
+    ChartData or None
+        None when there is no such plan, or it is not built.
+    """
     plan = Plan.objects.select_related("fleet", "workload", "calibration").filter(fleet__slug=slug, number=number)
     row = plan.defer("workload__shape", "workload__notices").first()
     if row is None or not row.summary:

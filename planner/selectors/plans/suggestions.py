@@ -14,10 +14,24 @@ LEAST_RATIO = 0.5
 
 
 def closest(name: str, candidates: Iterable[str], count: int) -> list[str]:
-    """Up to `count` candidates that are like `name`, the best first.
+    """Return the candidates that are like a name, the best first.
 
-    Candidates are ranked by the pairs of neighbouring characters that they share with it (a blank stands before all),
-    and the best of them by `difflib`'s ratio.
+    Candidates are ranked by the pairs of neighbouring characters that they share with it (a blank is put before each
+    name), and the best of them by `difflib`'s ratio.
+
+    Parameters
+    ----------
+    name
+        The unknown name; only its first 64 characters are compared.
+    candidates
+        Existing names.
+    count
+        Most names to return.
+
+    Returns
+    -------
+    list of str
+        Names with a ratio of at least 0.5; possibly none.
     """
     head = name[:HEAD]
     start = f" {head}"

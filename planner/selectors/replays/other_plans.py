@@ -18,7 +18,21 @@ Option = TypeVar("Option", bound=OtherPlan)
 
 
 def other_plan(plan: Plan, number: Any, *, field: str) -> OtherPlan:
-    """Another plan of the fleet that can be replayed on the same destinations: its number, id and digest of its table.
+    """Return another plan of the fleet that can be replayed on the same destinations.
+
+    Parameters
+    ----------
+    plan
+        The candidate.
+    number
+        Number of the other plan, as it was sent.
+    field
+        Name of the option, for the error.
+
+    Returns
+    -------
+    OtherPlan
+        Its number, id and digest of its table.
 
     Raises
     ------
@@ -41,7 +55,21 @@ def other_plan(plan: Plan, number: Any, *, field: str) -> OtherPlan:
 
 
 def table_of(fleet: Fleet, number: Any, *, field: str) -> Plan:
-    """The plan of that number, which has a table.
+    """Return the plan of a number, which has a table.
+
+    Parameters
+    ----------
+    fleet
+        The fleet.
+    number
+        Number of the plan, as it was sent.
+    field
+        Name of the option, for the error.
+
+    Returns
+    -------
+    Plan
+        The plan with its table.
 
     Raises
     ------
@@ -57,15 +85,28 @@ def table_of(fleet: Fleet, number: Any, *, field: str) -> Plan:
 
 
 def with_unknown(other: Option, rates: Artifact, *, field: str) -> Option:
-    """Another plan with the number of ``keys`` that it places, and of keys that the rates do not have (``unknown``).
+    """Return another plan with its number of ``keys``, and the number of keys that the rates lack (``unknown``).
 
-        Keys are found by name; an unknown key gets no request in a replay, so its placement has no effect on the
-    figures.
+    Keys are found by name; an unknown key gets no request in a replay, so its placement has no effect on the figures.
 
-        Raises
-        ------
-        Invalid
-            When every key is unknown: the table of the plan would route nothing.
+    Parameters
+    ----------
+    other
+        The other plan, with the digest of its table.
+    rates
+        Rates of the workload that is replayed; read from storage, as the table is.
+    field
+        Name of the option, for the error.
+
+    Returns
+    -------
+    Option
+        A copy of `other`.
+
+    Raises
+    ------
+    Invalid
+        When every key is unknown: the table of the plan would route nothing.
     """
     names = artifacts.load(Artifact.objects.get(digest=other.table), ["key"]).column("key")
     there = pc.is_in(names, value_set=artifacts.load(rates, ["key"]).column("key").combine_chunks())

@@ -27,7 +27,20 @@ class Decision:
 
 
 def decisions_on(plan: Plan, rows: QuerySet[Approval], evidence_digest: str) -> list[Decision]:
-    """Decisions in the order they were made, compared with the digest of the evidence that counts."""
+    """Return decisions in the order they were made, compared with the digest of the evidence that counts.
+
+    Parameters
+    ----------
+    plan, rows
+        The plan, and its decisions to compare.
+    evidence_digest
+        Digest of the evidence that counts; empty when there is no evaluation.
+
+    Returns
+    -------
+    list of Decision
+        Each with its present state.
+    """
     now = timezone.now()
     own = {plan.author_id, plan.submitted_by_id}
     made = list(rows.select_related("approver").order_by("id"))
@@ -106,7 +119,20 @@ def comments_of(plan: Plan) -> list[PlanComment]:
 
 
 def review(plan: Plan, evaluation: GateEvaluation | None, items: list[GateItem]) -> dict[str, object]:
-    """Read all of it for the page of a plan."""
+    """Return the decisions, waivers and comments of a plan for its page.
+
+    Parameters
+    ----------
+    plan, evaluation
+        The plan, and its latest evaluation; None before the first.
+    items
+        Items of that evaluation.
+
+    Returns
+    -------
+    dict
+        Decisions, waivers, checks for which a waiver can be requested, comments, and whether an item is waived.
+    """
     waivers = waivers_of(plan)
     return {
         "decisions": decisions_on(plan, plan.approvals.all(), evaluation.evidence_digest if evaluation else ""),

@@ -94,7 +94,31 @@ def close_break_glass(*, acting_user: User, break_glass: BreakGlass) -> BreakGla
 
 @transaction.atomic
 def review_break_glass(*, acting_user: User, break_glass: BreakGlass, review: str) -> BreakGlass:
-    """Record the review of a closed break-glass, by another person who approves or manages on this fleet."""
+    """Record the review of a closed break-glass, by another person who approves or manages on this fleet.
+
+    Parameters
+    ----------
+    acting_user
+        The reviewer. Not the user who opened it.
+    break_glass
+        A closed or expired break-glass. One that has expired is closed first, at its expiry time.
+    review
+        What the reviewer found; not blank.
+
+    Returns
+    -------
+    BreakGlass
+        The row with reviewer, time and review.
+
+    Raises
+    ------
+    NotAllowed
+        When the user has neither the right to approve nor to manage, or opened it.
+    Invalid
+        When the review is blank.
+    Conflict
+        When it is still open, or reviewed already.
+    """
     fleet = lock(Fleet, break_glass.fleet_id)
     if not rights.may(acting_user, rights.MANAGE, fleet):
         rights.require(acting_user, rights.APPROVE, fleet)

@@ -22,7 +22,31 @@ RESERVED = ("system", "monitor", "scheduler", "simulator")
 
 @transaction.atomic
 def create_account(*, acting_user: User, username: str, email: str = "") -> tuple[User, str]:
-    """Create an account without a role; return it and its first password, which is shown only this once."""
+    """Create an account without a role; return it and its first password, which is shown only this once.
+
+    Parameters
+    ----------
+    acting_user
+        A user with the right to manage all fleets.
+    username
+        1 to 150 letters, digits and ``@ . + - _``. The names under which the console acts are reserved.
+    email
+        Optional; checked when given.
+
+    Returns
+    -------
+    tuple of User and str
+        The account, and its random password in plain text.
+
+    Raises
+    ------
+    NotAllowed
+        When the acting user may not manage all fleets.
+    Invalid
+        For a name or address that cannot be used; `field` is ``username`` or ``email``.
+    Conflict
+        When an account of that name exists.
+    """
     rights.require(acting_user, rights.MANAGE)
     if not NAME.fullmatch(username):
         raise Invalid("use 1 to 150 letters, digits and @ . + - _", field="username")
@@ -45,7 +69,29 @@ def create_account(*, acting_user: User, username: str, email: str = "") -> tupl
 
 @transaction.atomic
 def set_active(*, acting_user: User, user: User, active: bool) -> User:
-    """Enable or disable sign-in. Disabling ends sessions and tokens at once. Accounts are never deleted."""
+    """Enable or disable sign-in. Disabling ends sessions and tokens at once. Accounts are never deleted.
+
+    Parameters
+    ----------
+    acting_user
+        A user with the right to manage all fleets.
+    user
+        The account of another user.
+    active
+        True enables sign-in, False disables it. The present value changes nothing and writes no audit event.
+
+    Returns
+    -------
+    User
+        The account as stored.
+
+    Raises
+    ------
+    NotAllowed
+        When the acting user may not manage all fleets.
+    Conflict
+        When the account is the acting user's own.
+    """
     rights.require(acting_user, rights.MANAGE)
     if user.pk == acting_user.pk:
         raise Conflict("you cannot disable your own account; ask another administrator", code="own-account")
@@ -66,7 +112,26 @@ def set_active(*, acting_user: User, user: User, active: bool) -> User:
 
 @transaction.atomic
 def grant_role(*, acting_user: User, user: User, role: str, fleet: Fleet | None = None) -> None:
-    """Grant a role on one fleet, or on all fleets if `fleet` is None (needs the right to manage all fleets)."""
+    """Grant a role. A role that the user already has is not granted again and writes no audit event.
+
+    Parameters
+    ----------
+    acting_user
+        A user with the right to manage the fleet, or all fleets if `fleet` is None.
+    user
+        The user who gets the role.
+    role
+        A name in `rights.GROUPS`.
+    fleet
+        The fleet; None for all fleets.
+
+    Raises
+    ------
+    NotAllowed
+        When the acting user may not manage the fleet or, without `fleet`, all fleets.
+    Invalid
+        When no role has that name; `field` is ``role``.
+    """
     group = _group(acting_user, role, fleet)
     if user.groups.filter(pk=group.pk).exists():
         return
@@ -76,7 +141,22 @@ def grant_role(*, acting_user: User, user: User, role: str, fleet: Fleet | None 
 
 @transaction.atomic
 def remove_role(*, acting_user: User, user: User, role: str, fleet: Fleet | None = None) -> None:
-    """Remove a role. The last administrator keeps theirs, because no one else could grant roles."""
+    """Remove a role. The last administrator keeps theirs, because no one else could grant roles.
+
+    Parameters
+    ----------
+    acting_user, user, role, fleet
+        As in `grant_role`. A role that the user does not have changes nothing and writes no audit event.
+
+    Raises
+    ------
+    NotAllowed
+        When the acting user may not manage the fleet or, without `fleet`, all fleets.
+    Invalid
+        When no role has that name; `field` is ``role``.
+    Conflict
+        When it is the role ``admin`` on all fleets, and no other user can grant roles.
+    """
     group = _group(acting_user, role, fleet)
     if not user.groups.filter(pk=group.pk).exists():
         return

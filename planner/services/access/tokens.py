@@ -40,7 +40,35 @@ def create_token(
     expires_at: dt.datetime | None = None,
     allowed_networks: list[str] | None = None,
 ) -> tuple[ApiToken, str]:
-    """Create a token of the acting user; return it and its secret, which is shown only this once."""
+    """Create a token of the acting user; return it and its secret, which is shown only this once.
+
+    Parameters
+    ----------
+    acting_user
+        The owner of the token.
+    name
+        1 to 120 characters, different from the names of the owner's other tokens.
+    scopes
+        One or more values of `ApiToken.Scope`.
+    fleet
+        Limits the token to one fleet that the owner sees; None for no limit.
+    expires_at
+        End of its validity, in the future; None for no end.
+    allowed_networks
+        Networks in CIDR notation or single addresses from which it can be used, at most 50; none for no limit.
+
+    Returns
+    -------
+    tuple of ApiToken and str
+        The stored token, and its secret in plain text.
+
+    Raises
+    ------
+    Invalid
+        For a value that cannot be used, or a fleet that the owner does not see; `field` names it.
+    Conflict
+        When the owner has a token of that name.
+    """
     if not name.strip() or len(name) > 120:
         raise Invalid("give a name of 1 to 120 characters", field="name")
     unknown = sorted(set(scopes) - set(ApiToken.Scope.values))
@@ -114,6 +142,29 @@ def rotate_token(*, acting_user: User, token: ApiToken, overlap: dt.timedelta = 
     """Issue a new secret for a token; the old one works for `overlap`, so that a fleet of routers can follow.
 
     Only the owner may rotate a token, because the owner receives the new secret.
+
+    Parameters
+    ----------
+    acting_user
+        The owner of the token.
+    token
+        A valid token that was not rotated before.
+    overlap
+        0 to 30 days; with 0 the old token is revoked at once.
+
+    Returns
+    -------
+    tuple of ApiToken and str
+        The new token with the limits of the old one, and its secret, which is shown only this once.
+
+    Raises
+    ------
+    Invalid
+        When the overlap is out of range; `field` is ``overlap_s``.
+    NotAllowed
+        When the token belongs to another user.
+    Conflict
+        When the token is revoked, expired or already rotated.
     """
     if not dt.timedelta() <= overlap <= MAX_OVERLAP:
         raise Invalid(f"choose an overlap from 0 to {MAX_OVERLAP.days} days", field="overlap_s")

@@ -65,7 +65,17 @@ class Verdict:
         return not self.fault_count
 
     def add(self, kind: str, position: int | None, event: int | None, message: str) -> None:
-        """Count a fault, and list it while there are few."""
+        """Count a fault, and list it while fewer than `MAX_FAULTS` are listed.
+
+        Parameters
+        ----------
+        kind
+            Name of the kind of fault, such as ``missing-link``.
+        position, event
+            Position in the chain and id of the audit event; None where there is none.
+        message
+            One sentence for people.
+        """
         self.fault_count += 1
         if len(self.faults) < MAX_FAULTS:
             self.faults.append(Fault(kind, position, event, message))
@@ -74,9 +84,8 @@ class Verdict:
 def verify(checkpoints: list[JsonObject] | None = None) -> Verdict:
     """Read the chain and compare it with the stored checkpoints and those given (documents with their signature).
 
-        Lists every event that was altered, is missing or has another position, links that are missing, and events
-    without
-        a link. Events added meanwhile are not read: checkpoints are read before the chain, and the chain by one query.
+    Lists every event that was altered, is missing or has another position, links that are missing, and events without
+    a link. Events added meanwhile are not read: checkpoints are read before the chain, and the chain by one query.
     """
     verdict = Verdict()
     wanted: dict[int, list[JsonObject]] = {}

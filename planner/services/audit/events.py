@@ -121,6 +121,8 @@ def record_event(
         Values before and after the change.
     reason, evidence_digest : str
         Why, and the digest of the evidence that it rests on.
+    system : str
+        Name of the acting part of the console, where there is no user.
 
     Returns
     -------

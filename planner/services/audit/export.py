@@ -72,7 +72,19 @@ def _cell(value: Any) -> Any:
 
 
 def record_export(*, acting_user: User, fleet: Fleet | None, form: str, filters: dict[str, str]) -> None:
-    """Record in the audit trail that the user exported it."""
+    """Record in the audit trail that the user exported it.
+
+    Parameters
+    ----------
+    acting_user
+        The user who exports.
+    fleet
+        The fleet whose events are exported; None for the export of the page of all fleets.
+    form
+        One of `FORMATS`: ``csv`` or ``jsonl``.
+    filters
+        Names and values of the filters of the export; they become part of the audit event.
+    """
     record_event(
         "audit.exported",
         acting_user=acting_user,

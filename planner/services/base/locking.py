@@ -26,10 +26,26 @@ def lock(model: Any, pk: int, expected_version: int | None = None) -> Any:
     The lock leaves the row's key alone (FOR NO KEY UPDATE): audit events and jobs that point to the row can be
     written meanwhile, and do not deadlock with us.
 
+    Parameters
+    ----------
+    model
+        The class of the row; it has a column ``version`` if `expected_version` is used.
+    pk
+        Id of the row.
+    expected_version
+        Version that the caller has read (from If-Match or a form); None skips the check.
+
+    Returns
+    -------
+    Model
+        The present row.
+
     Raises
     ------
     StaleVersion
-        When `expected_version` (from If-Match or a form) is no longer the row's.
+        When `expected_version` is no longer the row's.
+    DoesNotExist
+        When no row has this id.
     """
     row = model.objects.select_for_update(no_key=True).get(pk=pk)
     if expected_version is not None and row.version != expected_version:
@@ -78,5 +94,15 @@ def is_free(space: int, pk: int) -> bool:
 
 
 def wait_in_transaction(space: int, pk: int, *, shared: bool = False) -> None:
-    """Wait for the lock and hold it until the transaction ends."""
+    """Wait for an advisory lock and hold it until the transaction ends.
+
+    Parameters
+    ----------
+    space
+        One of the lock spaces of this module, such as `JUDGING_SPACE`.
+    pk
+        Id of the row that the lock is for.
+    shared
+        True lets other holders with `shared` hold it at the same time.
+    """
     PairLock(space, pk, xact=True, shared=shared).acquire()

@@ -38,7 +38,24 @@ class Memo(Generic[T]):
         self._watched = False
 
     def get(self, key: Hashable, make: Callable[[], T], checkpoint: Callable[[], None] = lambda: None) -> T:
-        """Return the value; one thread computes it, the others wait and call ``checkpoint``, which may raise."""
+        """Return the value of a key; compute it if it is not cached.
+
+        One lock guards the cache: one thread computes, and the others wait, also for values of other keys.
+
+        Parameters
+        ----------
+        key
+            Name of the value.
+        make
+            Computes the value. An exception that it raises is passed on, and nothing is cached.
+        checkpoint
+            Called every 0.2 seconds while the thread waits for the lock. An exception that it raises ends the wait.
+
+        Returns
+        -------
+        T
+            The value.
+        """
         while not self._lock.acquire(timeout=ASK_EVERY_S):
             checkpoint()
         try:

@@ -14,7 +14,20 @@ def lock_plan(pk: int, expected_version: int | None = None) -> Plan:
 
 
 def move_plan(plan: Plan, state: PlanState, *fields: str) -> None:
-    """Change the state of a locked plan, or refuse a transition that is not allowed."""
+    """Change the state of a locked plan.
+
+    Parameters
+    ----------
+    plan, state
+        The plan, and its next state.
+    *fields
+        Other changed columns, stored with the state.
+
+    Raises
+    ------
+    Conflict
+        When the present state does not allow the transition.
+    """
     if not PlanState(plan.state).may_become(state):
         raise Conflict(f"{plan} is {plan.get_state_display()}; it cannot become {state.label}")
     plan.state = state

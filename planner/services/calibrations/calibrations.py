@@ -49,7 +49,23 @@ def watch(job: Job) -> Callable[[int], None]:
 def store(
     *, acting_user: User, fleet: Fleet, serving_profile: ServingProfile | None = None, **fields: Any
 ) -> Calibration:
-    """Store a calibration (of the profile that the fleet has now, when none is named) with its audit event."""
+    """Store a calibration with its audit event. The caller checks the right.
+
+    Parameters
+    ----------
+    acting_user, fleet
+        Who stores it, and the fleet that it is for.
+    serving_profile
+        The profile that was calibrated; by default the present one of the fleet.
+    **fields
+        Columns of `Calibration`, among them ``source``, ``q_cap`` (requests/s), ``q_cap_censored``, ``warm_slots`` and
+        ``knee_method``.
+
+    Returns
+    -------
+    Calibration
+        The stored row.
+    """
     calibration = Calibration.objects.create(
         fleet=fleet, serving_profile=serving_profile or fleet.serving_profile, created_by=acting_user, **fields
     )
@@ -71,8 +87,26 @@ def check_margin(margin: float) -> None:
 
 
 def check_knee(fleet: Fleet, knee: str, knee_factor: float, slo_s: float | None) -> JsonObject:
-    """The method and bounds of the knee as `find_knee` takes them; for "slo", the SLO of the fleet is the default
-    bound.
+    """Check the method and bounds of the knee as `find_knee` takes them.
+
+    Parameters
+    ----------
+    fleet
+        Its SLO is the default bound of the method "slo".
+    knee
+        "factor", "slo" or "chord".
+    knee_factor, slo_s
+        Multiple of the lowest p99, above 1, at most 1,000; bound in seconds, above 0, at most 86,400, for "slo" only.
+
+    Returns
+    -------
+    JsonObject
+        ``knee``, ``knee_factor`` and ``slo_s``.
+
+    Raises
+    ------
+    Invalid
+        For a value that cannot be used; `field` names it.
     """
     if knee == "slo" and slo_s is None:
         slo_s = fleet.slo_p99_s
@@ -122,17 +156,30 @@ def _check_order(
 def order_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **options: Any) -> Job:
     """Order a sweep of one simulated replica of the engine profile; the result of the job names the calibration.
 
-        Options are ``margin`` (of W), ``loads`` (requests/s of one destination; by default chosen from the rate at
-    which
-        the replica saturates), and ``knee``, ``knee_factor``, ``slo_s``: the method of
-        `planner.simulation.knee.find_knee`.
+    Parameters
+    ----------
+    acting_user, fleet
+        Who orders it, and the fleet whose serving profile is simulated.
+    workload
+        A workload of the fleet; its requests are replayed.
+    **options
+        ``margin`` (share of the measured slots that becomes W, above 0, at most 1), ``loads`` (requests/s of one
+        destination, at most 50; by default chosen from the rate at which the replica saturates), and ``knee``,
+        ``knee_factor``, ``slo_s``: the method of `planner.simulation.knee.find_knee`.
 
-        Raises
-        ------
-        Invalid
-            Naming the option.
-        Conflict
-            When a calibration with this workload is queued or running.
+    Returns
+    -------
+    Job
+        The queued job.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not plan for the fleet.
+    Invalid
+        Naming the option.
+    Conflict
+        When a calibration with this workload is queued or running.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     order = _check_order(fleet, workload, **options)
@@ -184,7 +231,13 @@ def run_calibration(job: Job) -> None:
 
 @transaction.atomic
 def calibration_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a calibration failed."""
+    """Record that a calibration failed. A job that was cancelled or claimed by another worker does not change.
+
+    Parameters
+    ----------
+    job, message, crashed
+        The job, the cause as users read it, and whether that is a fault ("errored") or an expected failure ("failed").
+    """
     if not jobs.lock_mine(job):
         return
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)
@@ -192,7 +245,23 @@ def calibration_failed(job: Job, *, message: str, crashed: bool) -> None:
 
 
 def simulate_calibration(*, acting_user: User, fleet: Fleet, workload: Workload, **options: Any) -> Calibration:
-    """As `order_calibration`, but computed at once: for commands and the sample of the first start."""
+    """As `order_calibration`, but computed at once: for commands and the sample of the first start.
+
+    Parameters
+    ----------
+    acting_user, fleet, workload, **options
+        As in `order_calibration`.
+
+    Returns
+    -------
+    Calibration
+        The stored calibration.
+
+    Raises
+    ------
+    NotAllowed, Invalid
+        As in `order_calibration`; Invalid also when the requests of the workload do not allow a sweep.
+    """
     rights.require(acting_user, rights.PLAN, fleet)
     order = _check_order(fleet, workload, **options)
     try:
@@ -276,9 +345,32 @@ def record_calibration(
     points: list[dict[str, float]] | None = None,
     note: str = "",
 ) -> Calibration:
-    """Record figures measured on a real engine: q_cap in requests/s, and the number of warm prefixes that it kept.
+    """Record figures measured on a real engine.
 
     W is `slots_measured` x `margin`, rounded down (the checklist requires a conservative allocation).
+
+    Parameters
+    ----------
+    acting_user, fleet
+        Who records it, and the fleet of the engine.
+    q_cap
+        Requests/s that one destination serves at its knee, 1e-6 to 1e6.
+    slots_measured, margin
+        Number of warm prefixes that one destination kept, 0 or more; share of them that becomes W, above 0, at most 1.
+    q_cap_censored
+        "left" or "right" where `q_cap` is only a bound, else empty.
+    knee_method, points, note
+        How the knee was found, the points of the sweep with their figures by name, and a remark; stored as given.
+
+    Returns
+    -------
+    Calibration
+        The stored calibration.
+
+    Raises
+    ------
+    NotAllowed, Invalid
+        When the user may not plan for the fleet; for a value out of range (`field` names it).
     """
     rights.require(acting_user, rights.PLAN, fleet)
     if not 1e-6 <= q_cap <= 1e6:

@@ -68,12 +68,31 @@ def order_fit(*, acting_user: User, calibration: Calibration, name: str, workloa
     constants themselves (`planner.simulation.fit.fit_iterations`). Other points give factors on the times of the
     calibrated profile (`fit_sweep`), by simulating the requests of ``workload`` at the loads up to the knee.
 
+    Parameters
+    ----------
+    acting_user
+        A user who may plan for the fleet of the calibration.
+    calibration
+        A measured calibration with points.
+    name
+        Name of the new profile, 1 to 80 printable characters; outer blanks are removed.
+    workload
+        Workload of the same fleet whose requests were sent. Required unless all points have a mean iteration; not used
+        then.
+
+    Returns
+    -------
+    Job
+        The queued job.
+
     Raises
     ------
+    NotAllowed
+        When the user may not plan for the fleet.
     Invalid
         Naming the option.
     Conflict
-        When the points were simulated, the name exists, or a fit is queued or running.
+        When the points were simulated, there are none, the name exists, or a fit is queued or running.
     """
     rights.require(acting_user, rights.PLAN, calibration.fleet)
     calibration = Calibration.objects.select_for_update(no_key=True, of=("self",)).get(pk=calibration.pk)
@@ -121,7 +140,13 @@ def run_fit(job: Job) -> None:
 
 @transaction.atomic
 def fit_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a fit failed."""
+    """Record that a fit failed. A job that was cancelled or claimed by another worker does not change.
+
+    Parameters
+    ----------
+    job, message, crashed
+        The job, the cause as users read it, and whether that is a fault ("errored") or an expected failure ("failed").
+    """
     if not jobs.lock_mine(job):
         return
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)
@@ -131,7 +156,27 @@ def fit_failed(job: Job, *, message: str, crashed: bool) -> None:
 def fit_profile(
     *, acting_user: User, calibration: Calibration, name: str, workload: Workload | None = None
 ) -> ServingProfile:
-    """As `order_fit`, but computed at once: for commands."""
+    """As `order_fit`, but computed at once: for commands. A fit that is queued or running does not prevent it.
+
+    Parameters
+    ----------
+    acting_user, calibration, name, workload
+        As in `order_fit`.
+
+    Returns
+    -------
+    ServingProfile
+        The stored profile.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not plan for the fleet.
+    Invalid
+        Naming the option; without a field when the points cannot be fitted.
+    Conflict
+        When the points were simulated, there are none, or the name exists.
+    """
     rights.require(acting_user, rights.PLAN, calibration.fleet)
     order = _check_order(calibration, name, workload)
     try:

@@ -37,17 +37,42 @@ def import_sweep(
 ) -> Calibration:
     """Read a measured sweep (`planner.ingest.sweep_csv`) and store it as a measured calibration of the fleet.
 
-        q_cap is read from the points by `planner.simulation.knee.find_knee`. The number of warm prefixes that were
-    kept
-        is ``slots_measured``, or, where the file has trials of W, the highest number of which at least ``keep_share``
-        stayed cached, as did that share of all lower numbers. Exactly one of the two must be given.
+    q_cap is read from the points by `planner.simulation.knee.find_knee`. The number of warm prefixes that were kept is
+    ``slots_measured``, or, where the file has trials of W, the highest number of which at least ``keep_share`` stayed
+    cached, as did that share of all lower numbers. Exactly one of the two must be given.
 
-        Raises
-        ------
-        ImportProblem
-            Naming file, row and field; nothing is stored then.
-        Invalid
-            Naming the option.
+    Parameters
+    ----------
+    acting_user, fleet
+        Who imports, and the fleet of the measured engine.
+    file, file_name
+        The file, and the name that messages and the calibration show.
+    slots_measured
+        Number of warm prefixes that one destination kept, 0 or more; None when the file has trials of W.
+    margin
+        Share of that number that becomes W, above 0, at most 1.
+    keep_share
+        Share of a trial's prefixes that must stay cached, above 0, at most 1.
+    knee, knee_factor, slo_s
+        Method and bounds of the knee, as in `check_knee`; ``slo_s`` in seconds.
+    strict
+        As in `read_sweep`.
+    note
+        A remark, stored as given.
+
+    Returns
+    -------
+    Calibration
+        The stored calibration.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not plan for the fleet.
+    ImportProblem
+        Naming file, row and field; nothing is stored then.
+    Invalid
+        Naming the option.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     check_margin(margin)

@@ -20,6 +20,15 @@ NewDestination = tuple[str, str] | tuple[str, str, float]
 def check_destination(name: str, url: str, weight: Any = 1.0) -> None:
     """Check the name, URL and speed of a destination.
 
+    Parameters
+    ----------
+    name
+        1 to 120 visible characters, without blanks at an end or two in a row.
+    url
+        An http or https URL of at most 500 characters, without user and password.
+    weight
+        Speed, a number from 0.01 to 100; 1 is the reference.
+
     Raises
     ------
     Invalid

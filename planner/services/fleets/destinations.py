@@ -57,6 +57,22 @@ def checked_destinations(
 
 
 def store_destinations(fleet: Fleet, rows: list[tuple[str, str, float]], *, first: int) -> list[Destination]:
+    """Store checked destinations of a fleet, without a check of rights and without an audit event.
+
+    Parameters
+    ----------
+    fleet
+        The fleet, new or locked.
+    rows
+        Name, URL and speed of each, as `checked_destinations` returns them.
+    first
+        Index of the first row; the others follow it.
+
+    Returns
+    -------
+    list of Destination
+        The stored rows, in order of index.
+    """
     return Destination.objects.bulk_create(
         Destination(fleet=fleet, index=first + at, name=name, url=url, weight=weight)
         for at, (name, url, weight) in enumerate(rows)
@@ -74,6 +90,31 @@ def add_destinations(
     """Add destinations after the existing ones. Flat-LB uses them at once; plans use them when they are rebuilt.
 
     Destinations are never deleted, because tables name them by index. A removed one is set to down and keeps its index.
+
+    Parameters
+    ----------
+    acting_user, fleet
+        Who adds them, and to which fleet.
+    destinations
+        Name, URL and (optional) speed of each, at least one. A fleet has at most 10,000.
+    expected_version
+        Version of the fleet that the caller has read; None skips the check.
+
+    Returns
+    -------
+    list of Destination
+        The added rows, in order of index.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not manage the fleet.
+    StaleVersion
+        When the fleet has another version than the expected one.
+    Invalid
+        For the first row that cannot be used; `field` is its path, e.g. ``destinations/0/url``.
+    Conflict
+        When a name is in use on the fleet.
     """
     rights.require(acting_user, rights.MANAGE, fleet)
     fleet = lock(Fleet, fleet.pk, expected_version)
@@ -107,6 +148,31 @@ def change_destination(
 
     Routers read a new state in the next table that they poll. A new speed publishes no table, because tables do not
     contain speeds. It changes how plans are judged, so older evidence becomes stale.
+
+    Parameters
+    ----------
+    acting_user, destination
+        Who changes it, and what is changed.
+    state
+        A value of `Destination.State` (needs the right to operate the fleet); None keeps it.
+    weight
+        The speed, 0.01 to 100 (needs the right to manage the fleet); None keeps it.
+    expected_version
+        Version of the destination that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Destination
+        The row. It is unchanged, without an audit event, when it has these values already.
+
+    Raises
+    ------
+    NotAllowed
+        When the user lacks the right for one of the given values.
+    StaleVersion
+        When the destination has another version than the expected one.
+    Invalid
+        When neither value is given, or one cannot be used; `field` is ``state`` or ``weight``.
     """
     if state is None and weight is None:
         raise Invalid("enter the value to change: state, weight or both")

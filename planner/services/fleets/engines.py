@@ -41,7 +41,22 @@ def profile_names() -> list[str]:
 
 
 def stored_profile(profile: EngineProfile, *, fit: JsonObject | None = None, **overrides: Any) -> ServingProfile:
-    """Return the serving profile with these constants; create it if new."""
+    """Return the serving profile with these constants; create it if new.
+
+    Parameters
+    ----------
+    profile
+        Constants of the engine.
+    fit
+        The fit that the constants come from; stored with a new profile, and no part of its identity.
+    **overrides
+        Columns in place of the properties that the engine profile names.
+
+    Returns
+    -------
+    ServingProfile
+        The stored row; equal columns give the same row.
+    """
     facts = dict(profile.serving)
     fields = {
         "name": profile.name,

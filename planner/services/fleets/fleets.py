@@ -46,8 +46,38 @@ def create_fleet(
 ) -> Fleet:
     """Create a fleet with its destinations, its Flat-LB plan and the rollout of that plan.
 
-    Flat-LB is live from the start, so a fleet can always fall back. `simulated_traffic` is for samples: no replica
-    serves there, and the console replays the published table in real time.
+    Flat-LB is live from the start, so a fleet can always fall back.
+
+    Parameters
+    ----------
+    acting_user
+        A user with the right to manage all fleets.
+    slug
+        Name in addresses: 1 to 60 lower-case letters, digits and inner hyphens.
+    name, description
+        Texts for people.
+    destinations
+        Name, URL and (optional) speed of each, at least one.
+    engine_profile
+        Name of a built-in or fitted engine profile.
+    simulated_traffic
+        For samples: no replica serves there, and the console replays the published table in real time.
+    **policy
+        Values of `POLICY_FIELDS` that differ from the defaults; shares from 0 to 1, times in seconds or days by name.
+
+    Returns
+    -------
+    Fleet
+        The stored fleet.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not manage all fleets.
+    Invalid
+        For a value that cannot be used; `field` names it.
+    Conflict
+        When a fleet with that slug exists.
     """
     rights.require(acting_user, rights.MANAGE)
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,58}[a-z0-9])?", slug):
@@ -111,7 +141,31 @@ def create_fleet(
 
 @transaction.atomic
 def change_policy(*, acting_user: User, fleet: Fleet, expected_version: int | None = None, **policy: Any) -> Fleet:
-    """Change the policy. Evidence that was judged under the old policy becomes stale."""
+    """Change the policy. Evidence that was judged under the old policy becomes stale.
+
+    Parameters
+    ----------
+    acting_user, fleet
+        Who changes it, and the policy of which fleet.
+    expected_version
+        Version of the fleet that the caller has read; None skips the check.
+    **policy
+        New values of some `POLICY_FIELDS`; the others are kept.
+
+    Returns
+    -------
+    Fleet
+        The fleet with the next `policy_version`.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not manage the fleet.
+    StaleVersion
+        When the fleet has another version than the expected one.
+    Invalid
+        For an unknown field, a value out of range, or holds that do not match the steps; `field` names it.
+    """
     rights.require(acting_user, rights.MANAGE, fleet)
     check_policy(policy)
     fleet = lock(Fleet, fleet.pk, expected_version)
@@ -132,7 +186,31 @@ def change_policy(*, acting_user: User, fleet: Fleet, expected_version: int | No
 def change_serving_profile(
     *, acting_user: User, fleet: Fleet, engine_profile: str, expected_version: int | None = None
 ) -> Fleet:
-    """Change the serving profile. Earlier calibrations, replays and approvals become stale."""
+    """Change the serving profile. Earlier calibrations, replays and approvals become stale.
+
+    Parameters
+    ----------
+    acting_user, fleet
+        Who changes it, and the profile of which fleet.
+    engine_profile
+        Name of a built-in or fitted engine profile.
+    expected_version
+        Version of the fleet that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Fleet
+        The fleet with the new profile.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not manage the fleet.
+    StaleVersion
+        When the fleet has another version than the expected one.
+    Invalid
+        When no engine profile has that name; `field` is ``engine_profile``.
+    """
     rights.require(acting_user, rights.MANAGE, fleet)
     profile = serving_profile(engine_profile)
     fleet = lock(Fleet, fleet.pk, expected_version)

@@ -30,7 +30,20 @@ def live_of(plan: Plan, stored: Preloaded | None = None) -> Live:
 
 
 def judge(plan: Plan, evidence: Evidence, stored: Preloaded | None = None) -> list[JudgedItem]:
-    """The six items, in order, judged at this moment; `stored` as in `collect_evidence`."""
+    """Judge the six items of the checklist at this moment.
+
+    Parameters
+    ----------
+    plan, evidence
+        The plan, and its evidence.
+    stored
+        As in `collect_evidence`; without it the table of the plan is verified now.
+
+    Returns
+    -------
+    list of JudgedItem
+        The six items, in order.
+    """
     return checklist.judge(evidence, live_of(plan, stored))
 
 
@@ -44,9 +57,23 @@ def evaluate_gate(*, acting_user: User, plan: Plan) -> GateEvaluation:
 def judge_plan(*, acting_user: User | None, plan: Plan, stored: Preloaded) -> GateEvaluation:
     """Judge the plan now; store evidence, verdicts and digest. Older evaluations do not change.
 
+    Parameters
+    ----------
+    acting_user
+        The user in the audit event; None for the console. The caller checks the right.
+    plan
+        The plan; it is locked until the transaction ends.
+    stored
+        What `preload.read` has read of this plan.
+
+    Returns
+    -------
+    GateEvaluation
+        The stored evaluation.
+
     Raises
     ------
-    preload.Unread
+    preload.NotPreloaded
         When `stored` was read for another active plan than the present one.
     """
     plan = lock_plan(plan.pk)

@@ -41,7 +41,7 @@ class Preloaded:
     radii: dict[_Pair, BlastRadius | None] = field(default_factory=dict)
 
     def require_table(self, plan: Plan) -> None:
-        """Raise ArtifactLost when the table of the plan could not be read, Unread when it was not read."""
+        """Raise ArtifactLost when the table of the plan could not be read, NotPreloaded when it was not read."""
         if self._lost(plan):
             raise ArtifactLost(self._lost(plan))
 
@@ -102,8 +102,24 @@ def read_table(plan: Plan) -> Preloaded:
 
 
 def with_preloaded(plan_id: int, work: Callable[[Preloaded], T], *, reader: Callable[[Plan], Preloaded] = read) -> T:
-    """Read what a plan needs, then do the work in one transaction; repeat both when another plan became active
-    meanwhile.
+    """Read what a plan needs, then do the work in one transaction.
+
+    Both are repeated when another plan became active meanwhile, at most four times in all.
+
+    Parameters
+    ----------
+    plan_id
+        Id of the plan.
+    work
+        Called in the transaction with what was read. `NotPreloaded` raised by it rolls the transaction back, and both
+        are repeated.
+    reader
+        Reads what the work needs, before any lock: `read`, or `read_table` for the table only.
+
+    Returns
+    -------
+    T
+        The result of the work.
 
     Raises
     ------

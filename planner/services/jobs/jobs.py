@@ -37,7 +37,26 @@ def file_job(
     total: int = 1,
     payload: JsonObject | None = None,
 ) -> Job:
-    """Create the row; its message is sent when the surrounding transaction commits."""
+    """Create the row of a job; its message is sent when the surrounding transaction commits.
+
+    Parameters
+    ----------
+    acting_user, fleet
+        Who orders the job, and for which fleet. The caller checks the right.
+    kind
+        A value of `Job.Kind`.
+    subject_id
+        Id of the row that the job is about; its table depends on the kind.
+    total
+        Number of steps that the progress is counted in.
+    payload
+        Inputs of the job as JSON.
+
+    Returns
+    -------
+    Job
+        The queued row.
+    """
     job = Job.objects.create(
         fleet=fleet, kind=kind, subject_id=subject_id, total=total, payload=payload or {}, created_by=acting_user
     )
@@ -75,7 +94,22 @@ def claimed(job_id: int) -> Iterator[Job | None]:
 
 
 def progress(job: Job, done: int, message: str = "") -> bool:
-    """Record progress; False when the job was cancelled or claimed by another worker."""
+    """Record the progress of a job.
+
+    Parameters
+    ----------
+    job
+        The job with the attempt that this worker has claimed.
+    done
+        Number of finished steps of the job's ``total``.
+    message
+        What is done, for people; cut after 300 characters.
+
+    Returns
+    -------
+    bool
+        False when the job was cancelled or claimed by another worker; nothing is recorded then.
+    """
     mine = Job.objects.filter(pk=job.pk, state=Job.State.RUNNING, attempt=job.attempt)
     return bool(mine.update(done=done, message=message[:300]))
 
@@ -95,7 +129,24 @@ def lock_mine(job: Job) -> bool:
 
 
 def finish(job: Job, state: str, *, result: JsonObject | None = None, error: str = "", message: str = "") -> bool:
-    """Close the job; return False (and change nothing) if it is already closed."""
+    """Close a job that is queued or running.
+
+    Parameters
+    ----------
+    job
+        The job.
+    state
+        A closed state of `Job.State`. With "succeeded" the progress becomes complete.
+    result
+        Result as JSON; None keeps the stored one.
+    error, message
+        Cause of a failure, and the last message of progress (cut after 300 characters).
+
+    Returns
+    -------
+    bool
+        False, and nothing changes, if the job is already closed.
+    """
     values: JsonObject = {"state": state, "finished_at": timezone.now(), "error": error, "message": message[:300]}
     if result is not None:
         values["result"] = result

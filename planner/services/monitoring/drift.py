@@ -56,7 +56,22 @@ class Drift:
 
 
 def judge(fleet: Fleet, active: Rollout, last: DriftCheck | None, now: dt.datetime) -> Drift:
-    """Judge the telemetry since the last check. The caller ensures that no report is stored meanwhile."""
+    """Judge the telemetry since the last check. The caller ensures that no report is stored meanwhile.
+
+    Parameters
+    ----------
+    fleet, active
+        The fleet, and its active rollout.
+    last
+        The newest check of the fleet; None before the first, which covers 60 seconds.
+    now
+        Time of the check. Windows that ended less than 15 seconds before it are left to the next check.
+
+    Returns
+    -------
+    Drift
+        Verdict, explanation, period and figures. A period covers at most 600 seconds.
+    """
     until = now - dt.timedelta(seconds=GRACE_S)
     since = until - dt.timedelta(seconds=FIRST_S)
     if last is not None and last.window_end is not None:

@@ -58,10 +58,23 @@ def watch_all(now: dt.datetime | None = None) -> dict[str, int]:
 
 
 def watch_fleet(fleet: Fleet, *, now: dt.datetime | None = None, by_hand: bool = False) -> DriftCheck | None:
-    """Judge one fleet; return None when another monitor is active on it, or it was judged just now.
+    """Judge one fleet, and its canary; act as the policy of the fleet says.
 
-    With `by_hand` a person asks for the check. It acts like any other, but does not count as a sign that the monitor
-    runs.
+    Parameters
+    ----------
+    fleet
+        The fleet.
+    now
+        Time of the check; by default the present.
+    by_hand
+        A user asks for the check. It acts like any other, also right after another one, but does not count as a sign
+        that the monitor runs.
+
+    Returns
+    -------
+    DriftCheck or None
+        The stored check. None when another monitor is active on the fleet or, without `by_hand`, when the monitor
+        judged it less than 30 seconds ago.
     """
     with held(MONITOR_SPACE, fleet.pk) as mine:
         if not mine:

@@ -112,7 +112,15 @@ def _replay_next(job: Job, plan: Plan, prepared: PreparedReplay | Refused | None
 
 @transaction.atomic
 def build_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a build failed."""
+    """Record that a build failed. A job that was cancelled or claimed by another worker, and its plan, do not change.
+
+    Parameters
+    ----------
+    job, message
+        The job, and the cause as users read it; a plan that waits for its table fails with it.
+    crashed
+        True for a fault (job state "errored"), False for an expected failure (job state "failed").
+    """
     plan = lock_plan(job.subject_id or 0)
     if not jobs.lock_mine(job):
         return  # Cancelled, or claimed by another worker.

@@ -30,22 +30,43 @@ def checked(
     max_imbalance_factor: float | None = None,
     max_moved_share: float | None = None,
 ) -> PlanParameters:
-    """The parameters of a build: all of its inputs except the rates and the table of the incumbent.
+    """Return the parameters of a build: all of its inputs except the rates and the table of the incumbent.
 
-        `check_workload` checks before this what depends on the workload; nothing is read from storage here, so that
-    the
-        fleet may be locked.
+    `check_workload` checks before this what depends on the workload; nothing is read from storage here, so that the
+    fleet may be locked.
 
+    Parameters
+    ----------
+    fleet, calibration
+        The fleet, and one of its calibrations, which gives q_cap (requests/s).
+    admission
+        One of `ADMISSIONS`: which keys get a warm slot.
+    balance_target
+        Max/mean ratio of the load, at least 1; None for no target.
+    slots_per_destination
+        Warm slots of one destination, 0 to 1,000,000,000; by default W of the calibration.
+    tokens_per_destination
+        KV tokens of one destination; None for no budget. Not checked here.
+    tenant_quota, tenant_floor
+        Most and reserved warm slots of each tenant. Here only the sum of the reserved slots is checked.
+    incumbent
+        A plan of the fleet with a table; the build is then a replan of it.
+    max_imbalance_factor, max_moved_share
+        Of a replan only: limit of max/mean as a multiple of that of a fresh plan (at least 1, default 1.02), and share
+        of the admitted rate that may move (0 to 1; None for no limit).
+
+    Returns
+    -------
+    PlanParameters
         Members of the table are positions in ``destinations``, the indices of the destinations of the fleet that are
-    up;
-        ``capacity`` has the same order.
+        up; ``capacity``, their speeds, has the same order.
 
-        Raises
-        ------
-        Invalid
-            For an option that cannot be used; `field` names it.
-        Conflict
-            When no destination is up.
+    Raises
+    ------
+    Invalid
+        For an option that cannot be used; `field` names it.
+    Conflict
+        When no destination is up.
     """
     if calibration.fleet_id != fleet.pk:
         raise Invalid("this calibration belongs to another fleet", field="calibration")
@@ -110,14 +131,24 @@ def check_workload(
 ) -> None:
     """Check the options that depend on the keys of the workload; `checked` checks the others.
 
-        Reads the rates, which takes seconds for millions of keys: never call it with the fleet locked, because a
-    fallback
-        would wait. Workloads do not change, so the answer stays true.
+    Reads the rates, which takes seconds for millions of keys: never call it with the fleet locked, because a fallback
+    would wait. Workloads do not change, so the answer stays true.
 
-        Raises
-        ------
-        Invalid
-            For an option that cannot be used; `field` names it.
+    Parameters
+    ----------
+    fleet, workload
+        The fleet, and a workload that must belong to it.
+    tokens_per_destination
+        KV tokens of one destination, 1 to 10^15. The workload must have the prefix length of each key.
+    tenant_quota, tenant_floor
+        Most and reserved warm slots, 0 to 1,000,000,000, of at most 10,000 tenants that the workload has.
+    **_
+        Options that do not depend on the workload; not checked.
+
+    Raises
+    ------
+    Invalid
+        For an option that cannot be used; `field` names it.
     """
     if workload.fleet_id != fleet.pk:
         raise Invalid("this workload belongs to another fleet", field="workload")

@@ -34,12 +34,37 @@ def order_plan(
     note: str = "",
     **options: Any,
 ) -> tuple[Plan, Job]:
-    """Order a plan with the options of `options.checked`.
+    """Order a plan with the options of `options.checked`. The build runs as a job.
 
-        With `incumbent`, a plan of the fleet that has a table, it is a replan: keys that are warm stay on their
-        destinations as far as the balance allows. The build runs as a job; with `replay` (see `replays.orders`) a
+    Parameters
+    ----------
+    acting_user, fleet
+        Who orders the plan, and for which fleet.
+    workload, calibration
+        The inputs, both of the fleet.
+    incumbent
+        A plan of the fleet that has a table. The order is then a replan: keys that are warm stay on their destinations
+        as far as the balance allows.
     replay
-        follows it.
+        Options of a replay that follows the build, as in `replays.options.chosen`; None for no replay.
+    note
+        A remark, stored as given and shown as the reason in the audit trail.
+    **options
+        The other options of `options.checked`.
+
+    Returns
+    -------
+    tuple of Plan and Job
+        The queued plan, with the next number of the fleet, and the job of its build.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not plan for the fleet.
+    Invalid
+        For an option that cannot be used; `field` names it, and begins with ``replay/`` for an option of the replay.
+    Conflict
+        When no destination is up.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     # Before the lock: a fallback takes it too, and must not wait for a large file.

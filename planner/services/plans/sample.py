@@ -92,7 +92,18 @@ def create_workload(*, acting_user: User, fleet: Fleet) -> Workload:
 
 
 def order_plan(*, acting_user: User, fleet: Fleet, workload: Workload, calibration: Calibration) -> tuple[Plan, Job]:
-    """Order a plan for the sample, with a replay after the build."""
+    """Order a plan for the sample, with a replay after the build.
+
+    Parameters
+    ----------
+    acting_user, fleet, workload, calibration
+        As in `orders.order_plan`.
+
+    Returns
+    -------
+    tuple of Plan and Job
+        The queued plan, and the job of its build.
+    """
     return plan_orders.order_plan(
         acting_user=acting_user,
         fleet=fleet,
@@ -104,5 +115,16 @@ def order_plan(*, acting_user: User, fleet: Fleet, workload: Workload, calibrati
 
 
 def calibrate(*, acting_user: User, fleet: Fleet, workload: Workload) -> Calibration:
-    """Simulate a calibration of the sample's engine."""
+    """Simulate a calibration of the sample's engine.
+
+    Parameters
+    ----------
+    acting_user, fleet, workload
+        As in `calibrations.simulate_calibration`.
+
+    Returns
+    -------
+    Calibration
+        The stored calibration, with the default options.
+    """
     return calibrations.simulate_calibration(acting_user=acting_user, fleet=fleet, workload=workload)

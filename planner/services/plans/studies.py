@@ -25,17 +25,29 @@ from planner.services.plans import tables as plan_tables
 @transaction.atomic
 def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITIVITY) -> Job:
     """Order a study of a plan that has its table. The result is a `Study`; the table does not change.
+     ``sensitivity``: warm slots and q_cap are varied together, from 0.75 to 1.25 times the values of the plan, under
+    five shares of the key of highest rate: 125 plans from scratch with the options of the plan.
 
-        ``sensitivity``: warm slots and q_cap are varied together, from 0.75 to 1.25 times the values of the plan,
-    under
-        five shares of the key of highest rate: 125 plans from scratch with the options of the plan.
+    Parameters
+    ----------
+    acting_user, plan
+        Who orders it, and the plan.
+    kind
+        A value of `Study.Kind`.
 
-        Raises
-        ------
-        Invalid
-            For an unknown kind.
-        Conflict
-            When the plan has no table, or a study of it is queued or running.
+    Returns
+    -------
+    Job
+        The queued job.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not plan for the fleet.
+    Invalid
+        For an unknown kind.
+    Conflict
+        When the plan has no table, or a study of it is queued or running.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     if kind not in Study.Kind.values:
@@ -113,7 +125,15 @@ def run_study(job: Job) -> None:
 
 @transaction.atomic
 def study_failed(job: Job, *, message: str, crashed: bool) -> None:
-    """Record that a study failed."""
+    """Record that a study failed. A job that was cancelled or claimed by another worker does not change.
+
+    Parameters
+    ----------
+    job, message
+        The job, and the cause as users read it.
+    crashed
+        True for a fault (state "errored"), False for an expected failure (state "failed").
+    """
     if not jobs.lock_mine(job):
         return
     jobs.finish(job, Job.State.ERRORED if crashed else Job.State.FAILED, error=message)

@@ -31,18 +31,16 @@ MIN_MEASURED = 20
 
 
 def check_options(plan: Plan, **options: Any) -> ReplayOptions:
-    """Check the options as `chosen` does, for a plan that can be replayed now, and count the keys of other plans that
-    are
-    unknown.
+    """Check the options as `chosen` does, for a plan that can be replayed now; count the unknown keys of other plans.
 
-        Reads the names of keys from storage where another plan has another workload, after all other checks.
+    Reads the names of keys from storage where another plan has another workload, after all other checks.
 
-        Raises
-        ------
-        Invalid
-            As `chosen`; also for another plan when the workload of this plan has none of its keys.
-        Conflict
-            When the state of the plan, or a replay that is queued or running, does not allow it.
+    Raises
+    ------
+    Invalid
+        As `chosen`; also for another plan when the workload of this plan has none of its keys.
+    Conflict
+        When the state of the plan, or a replay that is queued or running, does not allow it.
     """
     found = chosen(plan, **options)
     if plan.pk is not None:
@@ -63,10 +61,9 @@ def _check_state(plan: Plan, *, what_if: bool) -> None:
 
 
 def with_unknown_keys(plan: Plan, found: ReplayOptions) -> ReplayOptions:
-    """The options; each other plan has its number of ``keys`` and the number of keys that are ``unknown`` to the
-    workload.
+    """Return the options with the number of ``keys`` of each other plan, and of its keys ``unknown`` to the workload.
 
-        Reads storage: never call it with a row locked.
+    Reads storage: never call it with a row locked.
     """
     assert plan.workload is not None  # A database constraint of this kind of plan.
     rates = plan.workload.rates
@@ -94,6 +91,22 @@ def check_others(
     """Refuse other plans that share no key with a workload, for a plan that is being ordered; `chosen` checks the rest.
 
     Reads storage: never call it with the fleet locked.
+
+    Parameters
+    ----------
+    fleet, workload
+        The fleet of the other plans, and the workload of the ordered plan.
+    also
+        Numbers of other plans of the fleet.
+    switch
+        The plan switch of the replay; ``from_plan`` is the number of another plan.
+    **_
+        Options that name no other plan; not checked.
+
+    Raises
+    ------
+    Invalid
+        When there is no plan with a table of a number, or the workload has none of its keys; `field` names it.
     """
     named: list[tuple[str, Any]] = [(f"also/{at}", number) for at, number in enumerate(dict.fromkeys(also or []))]
     named += [("switch/from_plan", switch.get("from_plan"))] if switch else []
@@ -121,32 +134,53 @@ def chosen(
     refine: int = 0,
     extend: bool = False,
 ) -> ReplayOptions:
-    """Return the options of a replay with their defaults, or raise an error that names the field.
+    """Return the options of a replay with their defaults.
+     Flat-LB and the candidate are always among the policies: without both there is nothing to compare. The active plan
+    is too, where it can be replayed on the same destinations and the replay is not a what-if: the checklist compares
+    the candidate with it. Nothing is read from storage. The state of the plan is not checked: the plan may still be
+    unbuilt.
 
-        Flat-LB and the candidate are always among the policies: without both there is nothing to compare. The active
+    Parameters
+    ----------
     plan
-        is too, where it can be replayed on the same destinations: the checklist compares the candidate with it.
-    Nothing
-        is read from storage. The state of the plan is not checked: the plan may still be unbuilt.
+        The candidate; it has a calibration.
+    policies
+        Names in `POLICIES`; by default Flat-LB, Sticky and the candidate.
+    policy_parameters
+        Parameters that differ from their defaults: ``{"chwbl": {"load_factor": 1.5}}``.
+    loads_rps
+        Requests/s, 1e-6 to 1e8; by default 0.4, 0.7 and 1 times the capacity at the knee, and the load of the workload.
+    seeds
+        Whole numbers from 0 to 2^31 - 1; by default 1, 2 and 3.
+    arrivals
+        One of `ARRIVALS`. "scaled" takes one seed only.
+    cv, run_length
+        The coefficient of variation of gamma gaps; the gaps in one run of the bootstrap.
+    requests
+        Number of requests of a cell, 100 to 5,000,000.
+    warmup
+        Share of the requests before the measurement, from 0 to below 1.
+    faults
+        As `events.check_faults` takes them; times are shares of the arrivals' span, so that they mean the same at every
+        load.
+    switch
+        ``{"from_plan": 3, "at": 0.5}``: plan 3 of the fleet is active until half of the span, this plan after it.
+    also
+        Numbers of other built plans of the fleet, replayed too as ``cacheroute@<number>``. With an older plan, the
+        paired differences show the effect of its age.
+    refine, extend
+        Rounds of bisection (0 to 12) between the passing and failing loads of each policy after the ladder is done, and
+        whether loads are also added beyond an open end of the ladder (with at least one round).
 
-        Parameters
-        ----------
-        policy_parameters
-            Parameters that differ from their defaults: ``{"chwbl": {"load_factor": 1.5}}``.
-        cv, run_length
-            The coefficient of variation of gamma gaps; the gaps in one run of the bootstrap.
-        faults
-            As `events.check_faults` takes them; times are shares of the arrivals' span, so that they mean the same at
-            every load.
-        switch
-            ``{"from_plan": 3, "at": 0.5}``: plan 3 of the fleet is active until half of the span, this plan after it.
-        also
-            Numbers of other built plans of the fleet, replayed too as ``cacheroute@<number>``. With an older plan, the
-            paired differences show the effect of its age.
-        refine, extend
-            Rounds of bisection between the passing and failing loads of each policy after the ladder is done, and
-    whether
-            loads are also added beyond an open end of the ladder.
+    Returns
+    -------
+    ReplayOptions
+        Every option, loads and seeds ascending; ``what_if`` names why the replay is not evidence, if it is not.
+
+    Raises
+    ------
+    Invalid
+        For an option that cannot be used, or more than 2,000 cells; `field` names it.
     """
     assert plan.calibration is not None  # A database constraint of this kind of plan.
     names = list(dict.fromkeys([BASELINE, CANDIDATE, *(policies or DEFAULT_POLICIES)]))
@@ -260,10 +294,29 @@ def check_requests(
     run_length: int | None = None,
     **_: Any,
 ) -> SyntheticRequests | None:
-    """Check the options that depend on the requests, and say how requests are generated where there is no trace.
+    """Check the options that depend on the requests, and return how requests are generated where there is no trace.
 
     `chosen` checks the other options. Reads rates or arrivals from storage: never call it with the fleet locked,
     because a fallback would wait for it.
+
+    Parameters
+    ----------
+    workload
+        The workload of the plan.
+    requests
+        Number of requests of a cell; a trace with fewer is replayed whole.
+    warmup
+        Share of the requests before the measurement, from 0 to below 1. At least 20 requests must be left after it.
+    arrivals, run_length
+        Kind of arrivals, and the gaps in one run of the bootstrap. "scaled" and "bootstrap" need requests at two or
+        more different times.
+    **_
+        Options that do not depend on the requests; not checked.
+
+    Returns
+    -------
+    SyntheticRequests or None
+        Settings of synthetic requests; None for a workload with a trace.
 
     Raises
     ------

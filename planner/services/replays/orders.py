@@ -29,14 +29,34 @@ def start_replay(
     """Start a replay of a built plan with options that `options.chosen` checks.
 
     Each (policy, load, seed) is a cell and runs as a task of its own. A replay with faults, a plan switch or other
-    parameters of the two compared policies is a what-if: it leaves the state of the plan as it is, and is not
-    evidence.
+    parameters of the two compared policies is a what-if: it leaves the state of the plan as it is, and is not evidence.
+
+    Parameters
+    ----------
+    acting_user, plan
+        Who starts it, and the candidate.
+    expected_version
+        Version of the plan that the caller has read; None skips the check.
+    **options
+        Options of `options.chosen`.
+
+    Returns
+    -------
+    tuple of Replay and Job
+        The replay, and its queued job.
 
     Raises
     ------
+    NotAllowed
+        When the user may not plan for the fleet.
+    StaleVersion
+        When the plan has another version than the expected one.
+    Invalid
+        For an option that cannot be used; `field` names it.
     Conflict
-        While another replay of the plan is queued or running; also for an ordinary replay of a plan that carries
-        traffic, because new evidence would void the approvals under a running rollout.
+        For Flat-LB, or a state of the plan that does not allow it; while another replay of the plan is queued or
+        running; also for an ordinary replay of a plan that carries traffic, because new evidence would void the
+        approvals under a running rollout.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = Plan.objects.select_related("fleet__serving_profile", "workload__rates", "workload__trace").get(pk=plan.pk)
@@ -59,6 +79,32 @@ def create_replay(
     chosen: ReplayOptions,
     synthetic: SyntheticRequests | None,
 ) -> tuple[Replay, Job]:
+    """Store a replay with its cells and its job. The caller has checked the right and the options.
+
+    Parameters
+    ----------
+    acting_user, plan
+        Who starts it, and the candidate; it is locked.
+    expected_version
+        Version of the plan that the caller has read; None skips the check.
+    chosen
+        Checked options of the replay.
+    synthetic
+        Settings of synthetic requests; None for a workload with a trace.
+
+    Returns
+    -------
+    tuple of Replay and Job
+        The replay, and its queued job.
+
+    Raises
+    ------
+    StaleVersion
+        When the plan has another version than the expected one.
+    Conflict
+        While another replay of the plan is queued or running, or when the state of the plan does not allow it; also for
+        an ordinary replay of a plan that carries traffic.
+    """
     plan = lock_plan(plan.pk, expected_version)
     running = plan.replays.filter(state=Replay.State.RUNNING).first()
     if running is not None:

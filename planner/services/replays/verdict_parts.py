@@ -38,7 +38,20 @@ class Cells:
         return dict(sorted(self._of[policy].get(load, {}).items()))
 
     def shared(self, policy: str, base: str, load: float) -> list[tuple[CellFigures, CellFigures]]:
-        """Figures of both policies at a load, for the seeds that both have."""
+        """Return the figures of two policies at a load, for the seeds that both have.
+
+        Parameters
+        ----------
+        policy, base
+            Names of the two policies.
+        load
+            Requests/s.
+
+        Returns
+        -------
+        list of tuple
+            For each seed, ascending, the figures of `policy` and of `base`.
+        """
         mine, other = self.at(policy, load), self.at(base, load)
         return [(mine[seed], other[seed]) for seed in mine if seed in other]
 

@@ -65,10 +65,37 @@ def approve_plan(
     comment: str = "",
     expected_version: int | None = None,
 ) -> Approval:
-    """Approve the evidence that was shown (`evidence_digest`). The author and the submitter never may, not even an
-    admin.
+    """Approve the evidence that was shown.
+     The author and the submitter never may, not even an admin. The plan is approved when the quorum of the fleet,
+    counted in different people, is reached.
 
-        The plan is approved when the quorum of the fleet, counted in different people, is reached.
+    Parameters
+    ----------
+    acting_user, plan
+        The approver, and a plan in review.
+    evidence_digest
+        Digest of the evidence that the approver has read.
+    comment
+        Optional; stored with the approval and in the audit trail.
+    expected_version
+        Version of the plan that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Approval
+        The stored approval.
+
+    Raises
+    ------
+    NotAllowed
+        When the user lacks the right to approve, or is author or submitter of the plan.
+    StaleVersion
+        When the plan has another version than the expected one, or the evidence was judged again since.
+    Conflict
+        When the plan is not in review, the latest evaluation is missing, not passed or stale, or the user has already
+        approved this evidence.
+    Busy
+        When the active plan changes faster than its files can be read.
     """
     rights.require(acting_user, rights.APPROVE, plan.fleet)
     return with_preloaded(
@@ -120,7 +147,33 @@ def _approve(
 
 @transaction.atomic
 def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version: int | None = None) -> Approval:
-    """Reject a plan in review; a reason is required, because the author reads it."""
+    """Reject a plan in review. Author and submitter may too.
+
+    Parameters
+    ----------
+    acting_user, plan
+        A user with the right to approve, and a plan in review.
+    comment
+        The reason, not blank: the author reads it.
+    expected_version
+        Version of the plan that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Approval
+        The stored decision, on the latest evaluation.
+
+    Raises
+    ------
+    NotAllowed
+        When the user lacks the right to approve.
+    Invalid
+        When the comment is blank.
+    StaleVersion
+        When the plan has another version than the expected one.
+    Conflict
+        When the plan is not in review, or the user has already rejected it on this evidence.
+    """
     rights.require(acting_user, rights.APPROVE, plan.fleet)
     if not comment.strip():
         raise Invalid("give a reason, so that the author can correct the plan", field="comment")
@@ -196,6 +249,25 @@ def withdraw_approval(*, acting_user: User, approval: Approval, reason: str = ""
     """Withdraw one's own approval. The plan cannot be deployed or taken further while it lacks an approval.
 
     A plan that carries traffic keeps it: abort the rollout or fall back to stop it.
+
+    Parameters
+    ----------
+    acting_user, approval
+        The user who approved, and the approval.
+    reason
+        Optional; shown with the approval and in the audit trail.
+
+    Returns
+    -------
+    Approval
+        The withdrawn approval.
+
+    Raises
+    ------
+    NotAllowed
+        When the approval is another user's.
+    Conflict
+        When it is a rejection, or already withdrawn.
     """
     plan = lock_plan(approval.plan_id)
     approval = lock(Approval, approval.pk)
@@ -230,12 +302,14 @@ def withdraw_approval(*, acting_user: User, approval: Approval, reason: str = ""
 def require_approved(plan: Plan, stored: Preloaded) -> GateEvaluation:
     """The evaluation under which a plan is approved, checked again for a deployment, under the locks.
 
-    `stored` was read before them (`preload.after_reading`).
+    `stored` was read before them (`preload.with_preloaded`).
 
     Raises
     ------
     Conflict
         When the plan is not approved, or the approved evidence is no longer current.
+    ArtifactLost
+        When its table cannot be read.
     """
     if plan.state != Plan.State.APPROVED:
         raise Conflict(f"{plan} is {plan.get_state_display()}, not approved", code="not-approved")

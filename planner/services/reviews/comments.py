@@ -15,7 +15,27 @@ MAX_COMMENT_CHARS = 4_000
 
 @transaction.atomic
 def comment_plan(*, acting_user: User, plan: Plan, text: str) -> PlanComment:
-    """Comment on a plan, in any of its states. The comment is kept permanently, with the evidence of that moment."""
+    """Comment on a plan, in any of its states. The comment is kept permanently, with the evidence of that moment.
+
+    Parameters
+    ----------
+    acting_user, plan
+        A user who sees the fleet, and the plan.
+    text
+        1 to 4,000 characters without outer blanks, which are removed.
+
+    Returns
+    -------
+    PlanComment
+        The stored comment.
+
+    Raises
+    ------
+    NotAllowed
+        When the user does not see the fleet.
+    Invalid
+        When the text is blank or too long.
+    """
     if not rights.sees(acting_user, plan.fleet):
         raise NotAllowed(f"{acting_user.get_username()} does not see {plan.fleet}.")
     text = text.strip()

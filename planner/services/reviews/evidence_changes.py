@@ -65,7 +65,7 @@ def _told(name: str, now: JsonObject, then: JsonObject) -> str:
 def current_evaluation(plan: Plan, stored: Preloaded) -> GateEvaluation:
     """Return the latest evaluation if it passed and its evidence is still current.
 
-    `stored` was read before the plan was locked (`preload.after_reading`).
+    `stored` was read before the plan was locked (`preload.with_preloaded`).
 
     Raises
     ------

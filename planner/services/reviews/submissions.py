@@ -20,6 +20,30 @@ def submit_plan(*, acting_user: User, plan: Plan, expected_version: int | None =
     """Ask for a decision. Only a plan whose latest evaluation passed, with current evidence, can be submitted.
 
     An approved plan is submitted again when its approvals are for other evidence than the present.
+
+    Parameters
+    ----------
+    acting_user, plan
+        The submitter, and the plan.
+    expected_version
+        Version of the plan that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Plan
+        The plan in review.
+
+    Raises
+    ------
+    NotAllowed
+        When the user lacks the right to plan, or granted a waiver of the plan that is in force.
+    StaleVersion
+        When the plan has another version than the expected one.
+    Conflict
+        When the latest evaluation is missing, not passed or stale, the plan is approved on this evidence already, or
+        its state does not allow it.
+    Busy
+        When the active plan changes faster than its files can be read.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     return with_preloaded(plan.pk, lambda stored: _submit(acting_user, plan, expected_version, stored))
@@ -44,7 +68,29 @@ def _submit(acting_user: User, plan: Plan, expected_version: int | None, stored:
 
 @transaction.atomic
 def withdraw_plan(*, acting_user: User, plan: Plan, expected_version: int | None = None) -> Plan:
-    """Withdraw a plan from review."""
+    """Withdraw a plan from review.
+
+    Parameters
+    ----------
+    acting_user, plan
+        A user with the right to plan, and a plan in review.
+    expected_version
+        Version of the plan that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Plan
+        The plan, in the state "replayed".
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not plan for the fleet.
+    StaleVersion
+        When the plan has another version than the expected one.
+    Conflict
+        When the plan is not in review.
+    """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = lock_plan(plan.pk, expected_version)
     if plan.state != Plan.State.IN_REVIEW:
@@ -56,7 +102,31 @@ def withdraw_plan(*, acting_user: User, plan: Plan, expected_version: int | None
 
 @transaction.atomic
 def retire_plan(*, acting_user: User, plan: Plan, reason: str = "", expected_version: int | None = None) -> Plan:
-    """Archive a plan permanently: an approved one is retired, one that was never approved is cancelled."""
+    """Archive a plan permanently: an approved one is retired, one that is not approved is cancelled.
+
+    Parameters
+    ----------
+    acting_user, plan
+        A user with the right to plan, and a built, replayed or approved plan.
+    reason
+        Optional; kept in the audit trail.
+    expected_version
+        Version of the plan that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Plan
+        The archived plan.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not plan for the fleet.
+    StaleVersion
+        When the plan has another version than the expected one.
+    Conflict
+        For Flat-LB, a plan that carries traffic or is scheduled, or another state.
+    """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = lock_plan(plan.pk, expected_version)
     if plan.kind == Plan.Kind.FLAT:

@@ -29,12 +29,31 @@ MAX_REASON = 2_000
 def request_waiver(*, acting_user: User, plan: Plan, check_name: str, reason: str, expires_at: dt.datetime) -> Waiver:
     """Request a waiver of a check of the plan that does not pass.
 
+    Parameters
+    ----------
+    acting_user, plan
+        A user with the right to plan, and the plan.
+    check_name
+        Name of the check, a key of `CHECKS`.
+    reason
+        Why the plan may continue without it; not blank, at most 2,000 characters.
+    expires_at
+        End of the waiver, in the future, within 30 days.
+
+    Returns
+    -------
+    Waiver
+        The requested waiver. It has no effect before another person grants it.
+
     Raises
     ------
+    NotAllowed
+        When the user may not plan for the fleet.
     Invalid
-        For an unknown check, one that cannot be waived, no reason, or more than 30 days.
+        For an unknown check, one that cannot be waived, a reason or an end that cannot be used; `field` names it.
     Conflict
-        When the check passes, was not judged yet, or has a waiver that is requested or in force.
+        When the check passes, was not judged yet, or has a waiver that is requested or in force; also for Flat-LB and a
+        state of the plan in which a waiver has no effect.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     check = CHECKS.get(check_name)
@@ -106,7 +125,27 @@ def grant_waiver(*, acting_user: User, waiver: Waiver) -> Waiver:
 
 @transaction.atomic
 def refuse_waiver(*, acting_user: User, waiver: Waiver, reason: str = "") -> Waiver:
-    """Refuse a waiver that is not granted yet: a user with the right to approve, or the user who requested it."""
+    """Refuse a waiver that is not granted yet: a user with the right to approve, or the user who requested it.
+
+    Parameters
+    ----------
+    acting_user, waiver
+        Who refuses, and what.
+    reason
+        Optional; kept in the audit trail.
+
+    Returns
+    -------
+    Waiver
+        The ended waiver.
+
+    Raises
+    ------
+    NotAllowed
+        When the user neither requested it nor has the right to approve.
+    Conflict
+        When the waiver is granted or has ended.
+    """
     if acting_user.pk != waiver.requested_by_id:
         rights.require(acting_user, rights.APPROVE, waiver.plan.fleet)
     _, waiver = _locked(waiver)
@@ -117,7 +156,27 @@ def refuse_waiver(*, acting_user: User, waiver: Waiver, reason: str = "") -> Wai
 
 @transaction.atomic
 def revoke_waiver(*, acting_user: User, waiver: Waiver, reason: str = "") -> Waiver:
-    """End a waiver that is in force: a user with the right to approve, or the user who requested it."""
+    """End a waiver that is in force: a user with the right to approve, or the user who requested it.
+
+    Parameters
+    ----------
+    acting_user, waiver
+        Who revokes, and what.
+    reason
+        Optional; kept in the audit trail.
+
+    Returns
+    -------
+    Waiver
+        The ended waiver.
+
+    Raises
+    ------
+    NotAllowed
+        When the user neither requested it nor has the right to approve.
+    Conflict
+        When the waiver is not granted or has ended.
+    """
     if acting_user.pk != waiver.requested_by_id:
         rights.require(acting_user, rights.APPROVE, waiver.plan.fleet)
     _, waiver = _locked(waiver)

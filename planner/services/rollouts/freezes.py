@@ -22,6 +22,29 @@ def freeze(*, acting_user: User, fleet: Fleet | None, reason: str) -> Freeze:
     """Freeze the rollouts of a fleet (right: operate) or of all fleets (right: manage).
 
     It waits for transitions that are running. After it returns nothing moves.
+
+    Parameters
+    ----------
+    acting_user
+        Who freezes.
+    fleet
+        The fleet; None for all fleets.
+    reason
+        1 to 4,000 characters without outer blanks, which are removed.
+
+    Returns
+    -------
+    Freeze
+        The stored freeze.
+
+    Raises
+    ------
+    NotAllowed
+        When the user lacks the right.
+    Invalid
+        When the reason is blank or too long.
+    Conflict
+        When the same fleet, or all fleets for None, is frozen already.
     """
     _require_right(acting_user, fleet)
     reason = needed_reason(reason)
@@ -47,7 +70,27 @@ def freeze(*, acting_user: User, fleet: Fleet | None, reason: str) -> Freeze:
 
 @transaction.atomic
 def lift_freeze(*, acting_user: User, freeze: Freeze, reason: str = "") -> Freeze:
-    """Lift a freeze. Lifting alone moves no rollout."""
+    """Lift a freeze. Lifting alone moves no rollout.
+
+    Parameters
+    ----------
+    acting_user, freeze
+        Who lifts (right: operate; manage for a freeze of all fleets), and what.
+    reason
+        Optional; kept in the audit trail.
+
+    Returns
+    -------
+    Freeze
+        The lifted freeze.
+
+    Raises
+    ------
+    NotAllowed
+        When the user lacks the right.
+    Conflict
+        When it is lifted already.
+    """
     _require_right(acting_user, freeze.fleet)
     if freeze.fleet_id is not None:
         lock(Fleet, freeze.fleet_id)
@@ -70,7 +113,27 @@ def lift_freeze(*, acting_user: User, freeze: Freeze, reason: str = "") -> Freez
 
 
 def unfreeze(*, acting_user: User, fleet: Fleet, reason: str = "") -> Freeze:
-    """Lift the freeze of one fleet."""
+    """Lift the freeze of one fleet.
+
+    Parameters
+    ----------
+    acting_user, fleet
+        A user with the right to operate the fleet, and the fleet.
+    reason
+        Optional; kept in the audit trail.
+
+    Returns
+    -------
+    Freeze
+        The lifted freeze.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not operate the fleet.
+    Conflict
+        When its rollouts are not frozen, or only by a freeze of all fleets.
+    """
     rights.require(acting_user, rights.OPERATE, fleet)
     known = freeze_of(fleet)
     if known is None:

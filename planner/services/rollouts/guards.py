@@ -41,7 +41,20 @@ class Passage:
             self.meet("held", f"{rollout.plan} is held: {reasons}", *(hold.code for hold in held))
 
     def meet(self, code: str, message: str, *names: str) -> None:
-        """Raise `Conflict` with that code and message; with break-glass, record `names` as passed instead."""
+        """Refuse the transition, or with break-glass record the guards as passed.
+
+        Parameters
+        ----------
+        code, message
+            Of the refusal.
+        *names
+            Names of the guards.
+
+        Raises
+        ------
+        Conflict
+            Without open break-glass of the acting user.
+        """
         if self.break_glass is None:
             raise Conflict(message, code=code)
         self._passed += names
@@ -94,7 +107,20 @@ def needed_reason(reason: str) -> str:
 
 
 def end(rollout: Rollout, state: RolloutState, reason: str) -> None:
-    """End a locked rollout; refuse a transition that its state does not allow."""
+    """End a locked rollout.
+
+    Parameters
+    ----------
+    rollout, state
+        The rollout, and its last state.
+    reason
+        Why it ends; stored as given.
+
+    Raises
+    ------
+    Conflict
+        When its state does not allow the transition.
+    """
     if not RolloutState(rollout.state).may_become(state):
         raise Conflict(f"the rollout is {rollout.get_state_display()} already")
     rollout.state, rollout.ended_at, rollout.end_reason = state, timezone.now(), reason
@@ -102,7 +128,17 @@ def end(rollout: Rollout, state: RolloutState, reason: str) -> None:
 
 
 def enter_step(rollout: Rollout, acting_user: User | None, *fields: str) -> None:
-    """Store that a locked rollout takes its weight now, with the other changed fields."""
+    """Store that a locked rollout takes its weight now.
+
+    Parameters
+    ----------
+    rollout
+        The rollout with its new weight, a share of the keys from 0 to 1.
+    acting_user
+        The user who moved it; None for the console itself.
+    *fields
+        Other changed columns, stored with the weight.
+    """
     step = RolloutStep.objects.create(
         rollout=rollout, number=rollout.steps.count() + 1, weight=rollout.weight, entered_by=acting_user
     )

@@ -49,6 +49,36 @@ def start_rollout(
     """Start the canary of an approved plan at the first weight, now or at a time.
 
     A scheduled canary carries no traffic until its time, and everything is checked again then.
+
+    Parameters
+    ----------
+    acting_user, plan
+        A user with the right to operate the fleet, and an approved plan.
+    scheduled_for
+        Time of the start with its time zone, at most 366 days ahead; None starts it now.
+    expected_version
+        Version of the plan that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Rollout
+        The canary, or the scheduled rollout.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not operate the fleet.
+    StaleVersion
+        When the plan has another version than the expected one.
+    Invalid
+        When the time has no time zone, is past or too far ahead; `field` is ``scheduled_for``.
+    Conflict
+        For Flat-LB, the active plan, or a plan whose approval is not valid; on a fleet with a freeze (open break-glass
+        of the user passes it), a cool-down, a break-glass without review, or another canary or scheduled rollout.
+    ArtifactLost
+        When the table of the plan cannot be read.
+    Busy
+        When the active plan changes faster than its files can be read.
     """
     rights.require(acting_user, rights.OPERATE, plan.fleet)
     return with_preloaded(plan.pk, lambda stored: _start(acting_user, plan, scheduled_for, expected_version, stored))
@@ -133,7 +163,33 @@ def _check_time(scheduled_for: dt.datetime) -> None:
 def reschedule_rollout(
     *, acting_user: User, rollout: Rollout, scheduled_for: dt.datetime, expected_version: int | None = None
 ) -> Rollout:
-    """Reschedule a canary. It never starts at the earlier time."""
+    """Reschedule a canary. It never starts at the earlier time.
+
+    Parameters
+    ----------
+    acting_user, rollout
+        A user with the right to operate the fleet, and a scheduled rollout.
+    scheduled_for
+        The new time with its time zone, in the future, at most 366 days ahead.
+    expected_version
+        Version of the rollout that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Rollout
+        The rollout with the new time.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not operate the fleet.
+    StaleVersion
+        When the rollout has another version than the expected one.
+    Invalid
+        When the time has no time zone, is past or too far ahead; `field` is ``scheduled_for``.
+    Conflict
+        When the rollout is not scheduled.
+    """
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     fleet = lock(Fleet, rollout.fleet_id)
     rights.require_now(acting_user, rights.OPERATE, fleet)

@@ -56,10 +56,38 @@ def advance_rollout(
     system: str = "monitor",
 ) -> Rollout:
     """Advance the canary to its next weight. After the last step the plan becomes active and the earlier one ends.
+     It is refused while the canary is paused, before the end of the step's watch time, and unless the latest analysis
+    of the step passes. Open break-glass passes these guards and a freeze, which the audit event records. The approval
+    must still be valid.
 
-    It is refused while the canary is paused, before the end of the step's watch time, and unless the latest analysis
-    of the step passes. Open break-glass passes these guards, which the audit event records. The approval must still be
-    valid.
+    Parameters
+    ----------
+    acting_user
+        A user with the right to operate the fleet; None for the console itself, named by `system`.
+    rollout
+        A canary.
+    expected_version
+        Version of the rollout that the caller has read; None skips the check.
+    system
+        Name of the acting part of the console.
+
+    Returns
+    -------
+    Rollout
+        The canary in its next step, or the active rollout.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not operate the fleet.
+    StaleVersion
+        When the rollout has another version than the expected one.
+    Conflict
+        When it is not in canary, frozen or held, or its approval is not valid.
+    ArtifactLost
+        When the table of the plan cannot be read.
+    Busy
+        When the active plan changes faster than its files can be read.
     """
     _may(acting_user, rollout)
     return with_preloaded(
@@ -91,7 +119,39 @@ def _advance(
 def promote_rollout(
     *, acting_user: User, rollout: Rollout, reason: str, expected_version: int | None = None
 ) -> Rollout:
-    """Make the plan of a canary active now. It skips the rest of the watch time, never the analysis."""
+    """Make the plan of a canary active now, without the rest of the watch time and the later steps.
+     A freeze, a pause and an analysis that does not pass refuse it. Open break-glass passes these guards, which the
+    audit event records.
+
+    Parameters
+    ----------
+    acting_user, rollout
+        A user with the right to operate the fleet, and a canary.
+    reason
+        Why it is promoted, 1 to 4,000 characters without outer blanks.
+    expected_version
+        Version of the rollout that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Rollout
+        The active rollout.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not operate the fleet.
+    Invalid
+        When the reason is blank or too long.
+    StaleVersion
+        When the rollout has another version than the expected one.
+    Conflict
+        When it is not in canary, frozen or held, or its approval is not valid.
+    ArtifactLost
+        When the table of the plan cannot be read.
+    Busy
+        When the active plan changes faster than its files can be read.
+    """
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     reason = needed_reason(reason)
     return with_preloaded(
@@ -161,7 +221,31 @@ def _published(
 def pause_rollout(
     *, acting_user: User, rollout: Rollout, reason: str = "", expected_version: int | None = None
 ) -> Rollout:
-    """Keep a canary in its step until it is resumed. It keeps its keys and is still judged."""
+    """Keep a canary in its step until it is resumed. It keeps its keys and is still judged.
+
+    Parameters
+    ----------
+    acting_user, rollout
+        A user with the right to operate the fleet, and a canary.
+    reason
+        Optional; shown with the canary and in the audit trail.
+    expected_version
+        Version of the rollout that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Rollout
+        The paused canary.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not operate the fleet.
+    StaleVersion
+        When the rollout has another version than the expected one.
+    Conflict
+        When it is not in canary, or paused already.
+    """
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     fleet, rollout = _locked(acting_user, rollout, expected_version)
     _require_canary(rollout)
@@ -175,7 +259,29 @@ def pause_rollout(
 
 @transaction.atomic
 def resume_rollout(*, acting_user: User, rollout: Rollout, expected_version: int | None = None) -> Rollout:
-    """Resume a paused canary. Resuming alone moves nothing."""
+    """Resume a paused canary. Resuming alone moves nothing.
+
+    Parameters
+    ----------
+    acting_user, rollout
+        A user with the right to operate the fleet, and a paused canary.
+    expected_version
+        Version of the rollout that the caller has read; None skips the check.
+
+    Returns
+    -------
+    Rollout
+        The canary.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not operate the fleet.
+    StaleVersion
+        When the rollout has another version than the expected one.
+    Conflict
+        When it is not in canary, not paused, or frozen; open break-glass of the user passes the freeze.
+    """
     rights.require(acting_user, rights.OPERATE, rollout.fleet)
     fleet, rollout = _locked(acting_user, rollout, expected_version)
     _require_canary(rollout)
@@ -220,7 +326,35 @@ def abort_rollout(
     expected_version: int | None = None,
     system: str = "monitor",
 ) -> Rollout:
-    """Abort a canary in any step, or cancel a schedule. The active plan stays active."""
+    """Abort a canary in any step, or cancel a schedule. The active plan stays active, and no freeze stops it.
+
+    Parameters
+    ----------
+    acting_user
+        A user with the right to operate the fleet; None for the console itself, named by `system`.
+    rollout
+        A canary or a scheduled rollout.
+    reason
+        Optional; kept with the rollout and in the audit trail.
+    expected_version
+        Version of the rollout that the caller has read; None skips the check.
+    system
+        Name of the acting part of the console.
+
+    Returns
+    -------
+    Rollout
+        The ended rollout. Only the end of a canary publishes a table.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not operate the fleet.
+    StaleVersion
+        When the rollout has another version than the expected one.
+    Conflict
+        When the rollout is active or has ended.
+    """
     _may(acting_user, rollout)
     fleet, rollout = _locked(acting_user, rollout, expected_version)
     if rollout.state == Rollout.State.ACTIVE:

@@ -118,6 +118,20 @@ class Window:
 def read(fleet: Fleet, payload: Mapping[str, Any], *, now: dt.datetime) -> Window:
     """Return the window of a payload.
 
+    Parameters
+    ----------
+    fleet
+        The fleet of the router.
+    payload
+        The report, with the types of its fields checked. A window lasts 1 to 3,600 s.
+    now
+        Time of receipt. A window ends at most 60 s later and begins less than 30 days before.
+
+    Returns
+    -------
+    Window
+        The window, resolved to plans and destinations.
+
     Raises
     ------
     Invalid

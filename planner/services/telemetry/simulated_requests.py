@@ -27,7 +27,12 @@ def looped(trace: Trace, *, rate_rps: float, from_s: float, until_s: float) -> T
     rate_rps : float
         Requests/s; gaps are the trace's own, scaled.
     from_s, until_s : float
-        The stretch, ``[from_s, until_s)``; arrivals of the result count from ``from_s``.
+        The stretch, ``[from_s, until_s)``, seconds; arrivals of the result count from ``from_s``.
+
+    Returns
+    -------
+    Trace
+        The requests of the stretch, by arrival; possibly none.
     """
     n = len(trace)
     lap_s = n / rate_rps
@@ -91,6 +96,11 @@ def combined_table(
         The K keys.
     destinations : int
         Of the fleet.
+
+    Returns
+    -------
+    RoutingTable
+        Over all destinations of the fleet, by their index. Its planned loads and rates are 0.
     """
     index = {name: at for at, name in enumerate(names)}
     admitted: list[int] = []

@@ -75,8 +75,20 @@ def simulate_all(now: dt.datetime | None = None) -> int:
 def simulate_fleet(fleet: Fleet, *, now: dt.datetime | None = None, minutes: int | None = None) -> int:
     """Simulate whole minutes up to now that have no window yet: first only the last one, at most five later.
 
-    Unless `minutes` is given it waits for the first check of the monitor: the gate refuses telemetry that is not
-    monitored.
+    Parameters
+    ----------
+    fleet
+        A fleet with simulated traffic.
+    now
+        End of the simulation, rounded down to a minute; by default the present.
+    minutes
+        Most minutes to simulate. Unless it is given, the simulation waits for the first check of the monitor: the gate
+        refuses telemetry that is not monitored.
+
+    Returns
+    -------
+    int
+        Number of stored windows; 0 also when another process simulates the fleet.
     """
     with held(SIMULATOR_SPACE, fleet.pk) as mine:
         if not mine:
@@ -98,7 +110,21 @@ def simulate_fleet(fleet: Fleet, *, now: dt.datetime | None = None, minutes: int
 
 
 def simulate_window(fleet: Fleet, start: dt.datetime, end: dt.datetime) -> list[Recorded]:
-    """Simulate and report one window, in parts where the table changed within it; none without a workload."""
+    """Simulate and report one window, in parts where the table changed within it.
+
+    Parameters
+    ----------
+    fleet
+        A fleet with simulated traffic.
+    start, end
+        Start and end of the window, with their time zone. The simulation begins up to 300 s earlier, to warm the
+        caches.
+
+    Returns
+    -------
+    list of Recorded
+        One for each part; empty without a workload with a rate above 0, or when no destination is up.
+    """
     workload = _workload(fleet)
     if workload is None or not fleet.destinations.filter(state=Destination.State.UP).exists():
         return []

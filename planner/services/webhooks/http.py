@@ -134,7 +134,29 @@ class _Guarded(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """Resolve the name, check its addresses, and connect to the first."""
+        """Resolve the name, check its addresses, and connect to the first.
+
+        Parameters
+        ----------
+        host, port
+            Name or address of the receiver, and its port.
+        timeout
+            Not used: the deadline of the backend limits the time.
+        local_address, socket_options
+            As in `httpcore.NetworkBackend`.
+
+        Returns
+        -------
+        httpcore.NetworkStream
+            The connection, with the same deadline.
+
+        Raises
+        ------
+        NotPublic
+            When one of the addresses is neither public nor in ``WEBHOOK_NETWORKS``.
+        httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.ReadTimeout
+            When the name cannot be resolved, the connection fails, or the deadline has passed.
+        """
         lookup = ThreadPoolExecutor(1)  # the resolver of the system has no timeout
         try:
             asked = lookup.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
@@ -182,7 +204,25 @@ class _Hurried(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        """Start TLS with the same deadline."""
+        """Start TLS with the same deadline.
+
+        Parameters
+        ----------
+        ssl_context, server_hostname
+            As in `httpcore.NetworkStream`.
+        timeout
+            Not used: the deadline of the connection limits the time.
+
+        Returns
+        -------
+        httpcore.NetworkStream
+            The encrypted connection.
+
+        Raises
+        ------
+        httpcore.ReadTimeout
+            When the deadline has passed.
+        """
         return _Hurried(self._stream.start_tls(ssl_context, server_hostname, _left(self._deadline)), self._deadline)
 
     def get_extra_info(self, info: str) -> Any:

@@ -39,10 +39,36 @@ def import_workload(
 ) -> Workload:
     """Read a file of a known format and store it as a workload of the fleet.
 
+    Parameters
+    ----------
+    acting_user, fleet
+        A user with the right to plan, and the fleet.
+    file, file_name
+        The file, and the name that messages and the workload show.
+    name
+        Name of the workload; by default from the file name, with a number if it is taken.
+    format, strict
+        As in `read_workload`.
+    key_depth, block_tokens
+        Blocks of a prompt that form its key, and tokens of a block; 1 to 1,000,000.
+    measured_at
+        Time of the measurement, with its time zone; by default now.
+
+    Returns
+    -------
+    Workload
+        The stored workload.
+
     Raises
     ------
+    NotAllowed
+        When the user may not plan for the fleet.
     ImportProblem
         If the file cannot be read; the message names file, row and field. Nothing is stored.
+    Invalid
+        For a value out of range; `field` names it.
+    Conflict
+        When the fleet has a workload of that name.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     for field, value in (("key_depth", key_depth), ("block_tokens", block_tokens)):
@@ -70,7 +96,35 @@ def store_workload(
     measured_at: dt.datetime | None = None,
     simulated: bool = False,
 ) -> Workload:
-    """Store what was read (or generated: `simulated`), with the figures that searches and pages need."""
+    """Store what was read or generated, with the figures that searches and pages need.
+
+    Parameters
+    ----------
+    acting_user, fleet
+        A user with the right to plan, and the fleet.
+    parsed
+        Keys, rates (requests/s) and, if known, tenants, prefix lengths (tokens) and requests.
+    name
+        Name of the workload; by default from the source, with a number if it is taken.
+    measured_at
+        Time of the measurement, with its time zone, between the year 2000 and an hour from now; by default now.
+    simulated
+        True for a generated workload.
+
+    Returns
+    -------
+    Workload
+        The stored workload.
+
+    Raises
+    ------
+    NotAllowed
+        When the user may not plan for the fleet.
+    Invalid
+        When the time has no time zone or is out of range; `field` is ``measured_at``.
+    Conflict
+        When the fleet has a workload of that name.
+    """
     rights.require(acting_user, rights.PLAN, fleet)
     name = name or _free_name(fleet, parsed.source_name)
     stated = measured_at is not None

@@ -77,11 +77,27 @@ def trace_of(
     requests: int | None = None,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> Trace:
-    """The first `requests` requests of the trace of the workload, or the requests that `synthetic_settings` describe.
+    """Return the first requests of the trace of the workload, or the requests that `synthetic_settings` describe.
 
-        Cached in the process for a while. ``checkpoint`` is called between steps of less than a second each at
-    5,000,000
-        requests; an exception that it raises ends the work.
+    Cached in the process for 30 seconds after their last use.
+
+    Parameters
+    ----------
+    workload
+        The workload.
+    settings
+        As `synthetic_settings` returns them; None for a workload with a trace.
+    requests
+        Number of requests of a trace; None, or more than it has, for all of them. Synthetic requests have the number in
+        their settings.
+    checkpoint
+        Called between steps of less than a second each at 5,000,000 requests; an exception that it raises ends the
+        work.
+
+    Returns
+    -------
+    Trace
+        The requests; shared with other callers, so never changed.
     """
     return _requests_of(_key(workload, settings, requests), checkpoint)
 
@@ -98,6 +114,25 @@ def retimed(
     """Return `trace_of` at another load, with the arguments of `simulation.retime`, ready to be replayed.
 
     Cached in the process: all policies of a load and seed use the same arrivals, one after the other.
+
+    Parameters
+    ----------
+    workload, settings, requests, checkpoint
+        As in `trace_of`.
+    load_rps
+        Requests/s; exact for "scaled" arrivals, in expectation for the others.
+    **arrivals
+        ``arrivals``, ``cv``, ``seed`` and ``run_length`` of `simulation.retime`.
+
+    Returns
+    -------
+    Trace
+        The same requests with new arrivals; only the newest such trace is cached.
+
+    Raises
+    ------
+    ValueError
+        When `simulation.retime` refuses an argument.
     """
     source = _key(workload, settings, requests)
 
@@ -194,7 +229,30 @@ def made_of(
     block_tokens: int = 512,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> Trace:
-    """The same result as `synthetic_trace`, bit for bit, in parts so that the checkpoint is called between them."""
+    """Return the same result as `synthetic_trace`, bit for bit, in parts so that the checkpoint is called between them.
+
+    Parameters
+    ----------
+    rates
+        float64[B], requests/s of each key.
+    requests, active_keys
+        Number of requests, and of the keys of highest rate that get them.
+    load_rps
+        Mean arrivals per second, above 0.
+    prefix_tokens, suffix_tokens, output_tokens
+        Distribution of each length.
+    seed
+        Seed of all draws.
+    block_tokens
+        Tokens in a block.
+    checkpoint
+        Called after each part of at most 500,000 requests; an exception that it raises ends the work.
+
+    Returns
+    -------
+    Trace
+        ``key`` holds indices into ``rates``.
+    """
     active, chance = synthetic._active(rates, active_keys)
     streams = [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(5)]
     parts = [slice(at, min(at + PART, requests)) for at in range(0, requests, PART)]
