@@ -39,7 +39,7 @@ def warm_up(sender: Any = None, **_: Any) -> None:
     if sender is not None and set(sender.app.amqp.queues.consume_from) == {"watch"}:
         return
     # Not at the top: every process imports this module, and only workers of other queues need the numerics.
-    from planner.warm_up import compile_kernels
+    from planner.precompile import compile_kernels
 
     compile_kernels()
 

@@ -27,9 +27,9 @@ def fleets_with_live(fleets: QuerySet[Fleet]) -> QuerySet[Fleet]:
 
 
 def waiting_for(user: User, fleets: QuerySet[Fleet]) -> list[Plan]:
-    """Plans in review on these fleets that the person neither wrote nor submitted, and has no vote on that counts.
+    """Plans in review that wait for the vote of this user: neither author nor submitter, and without a valid vote.
 
-    As votes are counted: by the digest of the evidence, however often it was judged, and not after they have run out.
+    A vote is valid for one digest of the evidence, until it expires. Evaluating the same evidence again keeps it.
     """
     latest = GateEvaluation.objects.filter(plan=OuterRef("plan")).order_by("-id").values("evidence_digest")[:1]
     mine = Approval.objects.filter(in_force(), plan=OuterRef("pk"), approver=user, evidence_digest=Subquery(latest))

@@ -27,14 +27,13 @@ def elapsed_s(job: Job) -> float | None:
 def eta_s(jobs: Iterable[Job]) -> dict[int, float | None]:
     """Seconds that each open replay job will still take, by the id of the job; other jobs are left out.
 
-        1. The cost of a cell is the mean of the finished cells of its policy (all cells of a replay have the same
-           requests); a policy without a finished cell takes the mean of the others.
-        2. The remaining work is that cost for each queued cell, and the remaining part of it for each running cell.
-        3. It is divided by the mean number of cells that ran at a time: the workers that this replay really has.
+    1. The cost of a cell is the mean of the finished cells of its policy (all cells of a replay have the same
+       requests); a policy without a finished cell takes the mean of the others.
+    2. The remaining work is that cost for each queued cell, and the remaining part of it for each running cell.
+    3. It is divided by the mean number of cells that ran at a time: the workers that this replay really has.
 
-        None while no cell is finished, and while no worker runs the replay. Later rounds of bisection are not
-    included:
-        the cells that they add are unknown. One query for all jobs.
+    None while no cell is finished, and while no worker runs the replay. Later rounds of bisection are not included: the
+    cells that they add are unknown. One query for all jobs.
     """
     replays = {
         job.subject_id or 0: job for job in jobs if job.kind == Job.Kind.REPLAY and job.is_open and job.started_at

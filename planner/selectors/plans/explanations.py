@@ -89,7 +89,7 @@ def explain(plan: Plan, *, key: str | None = None, destination: str | None = Non
         When the plan has no table.
     """
     if (key is None) == (destination is None):
-        raise Invalid("name a key or a destination, one of the two", field="key" if key is None else "destination")
+        raise Invalid("give either a key or a destination, not both", field="key" if key is None else "destination")
     if plan.table is None or plan.workload is None:
         raise Conflict(f"{plan} has no table, so there is nothing to explain")
     table, _ = artifacts.load_table(plan.table)
@@ -145,7 +145,7 @@ def _key(plan: Plan, table: RoutingTable, keys: Keys, names: list[str], name: st
 
 
 def _held_before(plan: Plan, name: str) -> list[int] | None:
-    """Where the incumbent held the key, as positions of this plan; destinations that it lacks follow its own.
+    """Return the positions, in the destinations of this plan, of the destinations that held the key in the incumbent.
 
     A position beyond the plan's own destinations is their number plus the fleet's index.
     """
@@ -200,7 +200,7 @@ def _unknown(what: str, name: str, alike: list[str]) -> str:
 
 
 def _alike(name: str, keys: Keys, table: RoutingTable) -> list[str]:
-    """The closest of the keys with the longest common beginning, and of the admitted keys of highest rate."""
+    """Names most similar to `name`, among keys with the longest common prefix and admitted keys of high rate."""
     name = name[:HEAD]
     low, high = 0, len(name)  # Some key begins with name[:low]; none with name[: high + 1].
     while low < high:

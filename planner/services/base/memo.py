@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 T = TypeVar("T")
-# Seconds for which a waiting thread does not check whether its result is still needed.
+# Seconds between two checks of a waiting thread that its result is still needed.
 ASK_EVERY_S = 0.2
 
 

@@ -224,7 +224,7 @@ def _replay(replay: Replay | None, incumbent: Plan | None) -> JsonObject | None:
 
 
 def _beside(replay: Replay, incumbent: Plan | None) -> JsonObject | None:
-    """Figures of the active plan, where exactly this table of it was replayed together with the candidate."""
+    """Figures of the active plan if this replay included it with its present table; otherwise None."""
     if incumbent is None or incumbent.table is None:
         return None
     label = f"{_OTHER}{incumbent.number}"
@@ -236,7 +236,7 @@ def _beside(replay: Replay, incumbent: Plan | None) -> JsonObject | None:
 
 
 def _runs(replay: Replay) -> int | None:
-    """Number of runs of gaps that do not overlap, for a bootstrap with a given run length.
+    """Number of runs of gaps, without overlap, that the bootstrap can draw from; None without a run length.
 
     The default run length is the cube root of the number of gaps, so that more requests always give more runs.
     """
@@ -284,7 +284,7 @@ def _envelope(replay: Replay | None, policy: JsonObject, summary: JsonObject) ->
 
 
 def _distribution(fleet: Fleet, workload: Workload, calibration: Calibration, replay: Replay | None) -> Distribution:
-    """Digests of the rates; also the rates of other shape that were calibrated with or measured since."""
+    """Digests of the rates; and workloads with a distribution of another shape: the calibrated one, and a newer one."""
     # Only a simulated calibration has a workload; a sweep of a real destination was made with traffic.
     made_with = calibration.parameters.get("workload")
     others = fleet.workloads.exclude(pk=workload.pk).defer("notices")

@@ -24,9 +24,11 @@ from planner.services.plans import tables as plan_tables
 
 @transaction.atomic
 def order_study(*, acting_user: User, plan: Plan, kind: str = Study.Kind.SENSITIVITY) -> Job:
-    """Order a study of a plan that has its table. The result is a `Study`; the table does not change.
-     ``sensitivity``: warm slots and q_cap are varied together, from 0.75 to 1.25 times the values of the plan, under
-    five shares of the key of highest rate: 125 plans from scratch with the options of the plan.
+    """Order a study of a plan that has its table.
+
+    The result is a `Study`; the table does not change. ``sensitivity``: warm slots and q_cap are varied together, from
+    0.75 to 1.25 times the values of the plan, under five shares of the key of highest rate: 125 plans from scratch with
+    the options of the plan.
 
     Parameters
     ----------

@@ -135,7 +135,8 @@ def chosen(
     extend: bool = False,
 ) -> ReplayOptions:
     """Return the options of a replay with their defaults.
-     Flat-LB and the candidate are always among the policies: without both there is nothing to compare. The active plan
+
+    Flat-LB and the candidate are always among the policies: without both there is nothing to compare. The active plan
     is too, where it can be replayed on the same destinations and the replay is not a what-if: the checklist compares
     the candidate with it. Nothing is read from storage. The state of the plan is not checked: the plan may still be
     unbuilt.

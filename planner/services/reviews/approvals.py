@@ -66,7 +66,8 @@ def approve_plan(
     expected_version: int | None = None,
 ) -> Approval:
     """Approve the evidence that was shown.
-     The author and the submitter never may, not even an admin. The plan is approved when the quorum of the fleet,
+
+    The author and the submitter never may, not even an admin. The plan is approved when the quorum of the fleet,
     counted in different people, is reached.
 
     Parameters
@@ -198,9 +199,8 @@ def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version
 def approvals_in_force(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
     """Approvals that count: for this evidence, not withdrawn, not expired, by other people who may still approve.
 
-        An approval by somebody who has since become the submitter does not count, and neither does one by a user who
-    lost
-        the right or whose account was switched off.
+    An approval by somebody who has since become the submitter does not count, and neither does one by a user who lost
+    the right or whose account was switched off.
     """
     return _in_force(plan, evidence_digest).filter(approver__in=approvers_of(plan.fleet_id))
 

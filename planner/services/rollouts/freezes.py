@@ -1,4 +1,8 @@
-"""Freezes of rollouts. Falling back, aborting and pausing are never frozen."""
+"""Freezes of rollouts.
+
+A freeze stops: start, advance, promote, resume and rollback. A scheduled start that is due during a freeze is aborted.
+A freeze does not stop: fall back, abort and pause. Open break-glass of the user passes a freeze.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from planner.services.rollouts.guards import needed_reason
 def freeze(*, acting_user: User, fleet: Fleet | None, reason: str) -> Freeze:
     """Freeze the rollouts of a fleet (right: operate) or of all fleets (right: manage).
 
-    It waits for transitions that are running. After it returns nothing moves.
+    It waits for transitions that are running. After it returns, none of the frozen actions starts.
 
     Parameters
     ----------

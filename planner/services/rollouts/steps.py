@@ -55,10 +55,11 @@ def advance_rollout(
     expected_version: int | None = None,
     system: str = "monitor",
 ) -> Rollout:
-    """Advance the canary to its next weight. After the last step the plan becomes active and the earlier one ends.
-     It is refused while the canary is paused, before the end of the step's watch time, and unless the latest analysis
-    of the step passes. Open break-glass passes these guards and a freeze, which the audit event records. The approval
-    must still be valid.
+    """Advance the canary to its next weight.
+
+    After the last step the plan becomes active and the earlier one ends. It is refused while the canary is paused,
+    before the end of the step's watch time, and unless the latest analysis of the step passes. Open break-glass passes
+    these guards and a freeze, which the audit event records. The approval must still be valid.
 
     Parameters
     ----------
@@ -120,7 +121,8 @@ def promote_rollout(
     *, acting_user: User, rollout: Rollout, reason: str, expected_version: int | None = None
 ) -> Rollout:
     """Make the plan of a canary active now, without the rest of the watch time and the later steps.
-     A freeze, a pause and an analysis that does not pass refuse it. Open break-glass passes these guards, which the
+
+    A freeze, a pause and an analysis that does not pass refuse it. Open break-glass passes these guards, which the
     audit event records.
 
     Parameters

@@ -40,8 +40,8 @@ def test_a_destination_is_explained_by_name(clients, plan):
 @pytest.mark.parametrize(
     ("query", "pointer", "words"),
     [
-        ({}, "/key", "one of the two"),
-        ({"key": "big", "destination": "d0"}, "/destination", "one of the two"),
+        ({}, "/key", "not both"),
+        ({"key": "big", "destination": "d0"}, "/destination", "not both"),
         ({"key": "bgi"}, "/key", "the closest: big"),
         ({"key": ""}, "/key", "no key named ''"),
         ({"key": "a\0b"}, "/key/0", "NUL"),

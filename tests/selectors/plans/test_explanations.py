@@ -157,7 +157,7 @@ def test_an_unknown_destination_is_refused_with_the_closest_names(cast, fleet):
 def test_nothing_or_both_is_refused_and_a_plan_without_a_table_has_nothing_to_explain(cast, fleet):
     plan = plan_of(cast, fleet)
     for wrong in ({}, {"key": "big", "destination": "d0"}):
-        with pytest.raises(Invalid, match="one of the two"):
+        with pytest.raises(Invalid, match="not both"):
             explain(plan, **wrong)
     with pytest.raises(Conflict, match="Flat-LB has no table"):
         explain(fleet.plans.get(kind="flat"), key="big")
