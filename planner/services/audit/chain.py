@@ -185,9 +185,8 @@ def _fits(event: int, position: int) -> bool:
 def signing_key() -> Ed25519PrivateKey:
     """The key of the installation: `CACHEROUTE_AUDIT_KEY` (32 bytes, hex), else a file in the home of the console.
 
-        The file is created at the first use, readable by its owner only. To keep the key when the machine is replaced,
-    set
-        the variable.
+    The file is created at the first use, readable by its owner only. To keep the key when the machine is replaced, set
+    the variable.
     """
     given = settings.AUDIT_KEY
     if given:

@@ -66,9 +66,8 @@ def stop_soon(stopping: bool = True) -> None:
 def run_next_cell(replay_id: int) -> None:
     """Run queued cells of the replay for a limited time, then send the message again while more are queued.
 
-        Finished cells are counted once per message. The last cell of a replay is counted too: after it, the worker
-    finds
-        nothing queued or its time is over.
+    Finished cells are counted once per message. The last cell of a replay is counted too: after it, the worker finds
+    nothing queued or its time is over.
     """
     if _other_version(replay_id):
         return

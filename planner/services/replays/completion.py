@@ -35,9 +35,8 @@ code_version()
 def close_if_complete(replay_id: int) -> None:
     """Record progress and, when no cell is open or one failed, close the replay.
 
-        The count takes no lock: a cell is stored before it is counted here, so the worker that stored the last cell
-    sees
-        that none is open. If two workers see it, both wait for the lock of the replay, and the second finds it closed.
+    The count takes no lock: a cell is stored before it is counted here, so the worker that stored the last cell sees
+    that none is open. If two workers see it, both wait for the lock of the replay, and the second finds it closed.
     """
     cells = ReplayCell.objects.filter(replay=replay_id)
     found = cells.aggregate(

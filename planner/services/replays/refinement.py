@@ -20,9 +20,8 @@ from planner.simulation.options import ReplayParameters
 def add_round(row: Replay, job: Job) -> bool:
     """Add the cells of the next round to the locked replay; False when no round is left or there is nothing to refine.
 
-        Each policy gets one load, the same for all of its seeds, from the mean p99 over the seeds. It follows from
-    stored
-        figures alone, so the added loads do not depend on the number of workers.
+    Each policy gets one load, the same for all of its seeds, from the mean p99 over the seeds. It follows from stored
+    figures alone, so the added loads do not depend on the number of workers.
     """
     chosen = ReplayParameters.from_json(row.parameters)
     if row.refine_rounds >= chosen.refine:

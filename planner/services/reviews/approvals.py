@@ -198,9 +198,8 @@ def reject_plan(*, acting_user: User, plan: Plan, comment: str, expected_version
 def approvals_in_force(plan: Plan, evidence_digest: str) -> QuerySet[Approval]:
     """Approvals that count: for this evidence, not withdrawn, not expired, by other people who may still approve.
 
-        An approval by somebody who has since become the submitter does not count, and neither does one by a user who
-    lost
-        the right or whose account was switched off.
+    An approval by somebody who has since become the submitter does not count, and neither does one by a user who lost
+    the right or whose account was switched off.
     """
     return _in_force(plan, evidence_digest).filter(approver__in=approvers_of(plan.fleet_id))
 
