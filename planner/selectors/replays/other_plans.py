@@ -107,6 +107,8 @@ def with_unknown(other: Option, rates: Artifact, *, field: str) -> Option:
     ------
     Invalid
         When every key is unknown: the table of the plan would route nothing.
+    ArtifactLost
+        When the table or the rates cannot be read from storage.
     """
     names = artifacts.load(Artifact.objects.get(digest=other.table), ["key"]).column("key")
     there = pc.is_in(names, value_set=artifacts.load(rates, ["key"]).column("key").combine_chunks())

@@ -96,7 +96,7 @@ def check_knee(fleet: Fleet, knee: str, knee_factor: float, slo_s: float | None)
     knee
         "factor", "slo" or "chord".
     knee_factor, slo_s
-        Multiple of the lowest p99, above 1, at most 1,000; bound in seconds, above 0, at most 86,400, for "slo" only.
+        Multiple of the p99 at the lowest load, above 1, at most 1,000; for "slo" only, seconds above 0, at most 86,400.
 
     Returns
     -------
@@ -259,8 +259,8 @@ def simulate_calibration(*, acting_user: User, fleet: Fleet, workload: Workload,
 
     Raises
     ------
-    NotAllowed, Invalid
-        As in `order_calibration`; Invalid also when the requests of the workload do not allow a sweep.
+    NotAllowed, Invalid, ArtifactLost
+        As in `order_calibration`; Invalid also when the requests do not allow a sweep, ArtifactLost when they are lost.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     order = _check_order(fleet, workload, **options)

@@ -176,6 +176,8 @@ def fit_profile(
         Naming the option; without a field when the points cannot be fitted.
     Conflict
         When the points were simulated, there are none, or the name exists.
+    ArtifactLost
+        When the requests of the workload cannot be read from storage.
     """
     rights.require(acting_user, rights.PLAN, calibration.fleet)
     order = _check_order(calibration, name, workload)

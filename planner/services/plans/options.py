@@ -149,6 +149,8 @@ def check_workload(
     ------
     Invalid
         For an option that cannot be used; `field` names it.
+    ArtifactLost
+        When the rates cannot be read from storage.
     """
     if workload.fleet_id != fleet.pk:
         raise Invalid("this workload belongs to another fleet", field="workload")

@@ -65,6 +65,8 @@ def order_plan(
         For an option that cannot be used; `field` names it, and begins with ``replay/`` for an option of the replay.
     Conflict
         When no destination is up.
+    ArtifactLost
+        When the workload or another plan cannot be read from storage.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     # Before the lock: a fallback takes it too, and must not wait for a large file.

@@ -107,6 +107,8 @@ def check_others(
     ------
     Invalid
         When there is no plan with a table of a number, or the workload has none of its keys; `field` names it.
+    ArtifactLost
+        When the rates or a table cannot be read from storage.
     """
     named: list[tuple[str, Any]] = [(f"also/{at}", number) for at, number in enumerate(dict.fromkeys(also or []))]
     named += [("switch/from_plan", switch.get("from_plan"))] if switch else []
@@ -323,6 +325,8 @@ def check_requests(
     ------
     Invalid
         For a workload without requests, or an option for which its requests are not enough; `field` names it.
+    ArtifactLost
+        When the rates or arrivals cannot be read from storage.
     """
     if workload.trace_id is not None and workload.request_count < 1:
         raise Invalid(f"workload {workload.name} has a trace without requests", field="plan")

@@ -57,6 +57,8 @@ def start_replay(
         For Flat-LB, or a state of the plan that does not allow it; while another replay of the plan is queued or
         running; also for an ordinary replay of a plan that carries traffic, because new evidence would void the
         approvals under a running rollout.
+    ArtifactLost
+        When the workload or the table of another plan cannot be read from storage.
     """
     rights.require(acting_user, rights.PLAN, plan.fleet)
     plan = Plan.objects.select_related("fleet__serving_profile", "workload__rates", "workload__trace").get(pk=plan.pk)

@@ -69,6 +69,8 @@ def import_workload(
         For a value out of range; `field` names it.
     Conflict
         When the fleet has a workload of that name.
+    StorageFull
+        When the artifact folder cannot be written.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     for field, value in (("key_depth", key_depth), ("block_tokens", block_tokens)):
@@ -124,6 +126,8 @@ def store_workload(
         When the time has no time zone or is out of range; `field` is ``measured_at``.
     Conflict
         When the fleet has a workload of that name.
+    StorageFull
+        When the artifact folder cannot be written.
     """
     rights.require(acting_user, rights.PLAN, fleet)
     name = name or _free_name(fleet, parsed.source_name)

@@ -98,6 +98,11 @@ def trace_of(
     -------
     Trace
         The requests; shared with other callers, so never changed.
+
+    Raises
+    ------
+    ArtifactLost
+        When the trace or the rates cannot be read from storage.
     """
     return _requests_of(_key(workload, settings, requests), checkpoint)
 
@@ -133,6 +138,8 @@ def retimed(
     ------
     ValueError
         When `simulation.retime` refuses an argument.
+    ArtifactLost
+        When the trace or the rates cannot be read from storage.
     """
     source = _key(workload, settings, requests)
 
