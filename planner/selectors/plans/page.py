@@ -30,7 +30,7 @@ WAY = ("queued", "building", "built", "replaying", "replayed", "in_review", "app
 
 
 def shown_replay(replays: list[Replay], pk: int | None = None) -> Replay | None:
-    """The replay whose figures stand on the page: the one asked for, else the latest that is evidence, else the latest.
+    """The replay whose figures the page shows: the one asked for, else the latest that is evidence, else the latest.
 
     Of a plan's replays, the newest first, only the succeeded ones; any other number is ignored.
     """
