@@ -90,7 +90,7 @@ def test_a_destination_is_chosen_from_those_of_the_plan_and_its_keys_lead_on(loo
     [
         ({"key": "bgi"}, 400, "This plan has no key named &#x27;bgi&#x27;; the closest: big"),
         ({"destination": "d9"}, 400, "This plan has no destination named"),
-        ({"key": "big", "destination": "d0"}, 400, "Name a key or a destination"),
+        ({"key": "big", "destination": "d0"}, 400, "Give either a key or a destination"),
         ({"key": "", "destination": ""}, 200, "Placement of keys"),
         ({"key": "x\0"}, 400, "no key named"),
         ({"head": "99", "metric": "nonsense"}, 200, "No study yet"),
