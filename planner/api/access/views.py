@@ -64,7 +64,7 @@ class TokenViewSet(ReadViewSet):
     secret_fields = ("token",)
     scopes = dict.fromkeys(("create", "destroy", "list", "retrieve", "rotate"), NEVER_BY_TOKEN)
 
-    def get_queryset(self):  # type: ignore[no-untyped-def]
+    def get_queryset(self):  # type: ignore[no-untyped-def]  # the base class has no types
         """Tokens of the user; an administrator sees all tokens."""
         return super().get_queryset().filter(pk__in=tokens.tokens_of(self.person).values("pk"))
 

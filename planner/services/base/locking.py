@@ -65,7 +65,7 @@ class PairLock(pglock.advisory):
         self.pair = f"{int(space)}, {int(pk) % 2**31}"
 
     @property
-    def int_lock_id(self) -> str:  # type: ignore[override]
+    def int_lock_id(self) -> str:  # type: ignore[override]  # text: a pair has no single number
         """Return the arguments of PostgreSQL's lock function."""
         return self.pair
 
